@@ -1,0 +1,157 @@
+"""Every exception that netspy raises. Import them from :mod:`netspy` or :mod:`netspy.exceptions`.
+
+    NetspyError
+    ├── ConfigError                 a setting, an argument or a store that can't be used as given   (exit 3)
+    │   └── MissingExtraError       an optional dependency isn't installed
+    ├── StoreLostError              the shared store lost this run's keys while the run was alive   (exit 5)
+    │   └── StoreUnavailableError   the store did not answer for longer than allowed
+    ├── SpiderError                 the spider's own code or declaration is at fault
+    │   ├── UnknownCallbackError    a callback name that the spider doesn't have
+    │   ├── BadYieldError           a callback yielded what netspy can't take
+    │   └── SeedingError            start_requests raised                                           (exit 4)
+    ├── RequestError                one request can't be made or didn't succeed
+    │   ├── InvalidUrlError         the URL doesn't parse, or its scheme can't be fetched
+    │   ├── SerializationError      a value in the request can't travel between processes
+    │   ├── DownloadError           the fetch failed; `.reason` names how, `.retryable` says whether to try again
+    │   │   └── ResponseTooLargeError
+    │   ├── HttpStatusError         the answer's status is not accepted
+    │   ├── AntiBotError  ProxyUnavailableError  UserUnavailableError
+    │   └── CallbackTimeoutError    a callback ran past SPIDER_TASK_MAX_SECONDS
+    ├── ContentTypeRejectedError    the content type isn't in ALLOWED_CONTENT_TYPES
+    ├── ResponseError               the response can't be read as asked (e.g. `.json()` of HTML)
+    ├── ValidationError             raised by `validate`: fetch this request again
+    ├── NotRetryError               raised by user code: drop this request, don't retry
+    ├── ItemError                   an item can't be stored as it is
+    ├── PipelineError               a pipeline failed
+    └── DedupError                  the dedup filter can't be used
+"""
+
+from __future__ import annotations
+
+
+class NetspyError(Exception):
+    """Root of everything netspy raises on purpose."""
+
+
+class ConfigError(NetspyError):
+    """A setting, an argument or a store can't be used as given. The message names it, its value and the way out."""
+
+
+class MissingExtraError(ConfigError):
+    """An optional dependency isn't installed; the message gives the command that installs it from the checkout."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        """`feature` is what was asked for; `extra` the name in the project's optional dependencies."""
+        super().__init__(
+            f"{feature} needs the optional dependencies '{extra}'; "
+            f"install them from the netspy checkout: pip install '.[{extra}]'"
+        )
+
+
+class StoreLostError(NetspyError):
+    """The shared store no longer holds this run's keys (flushed, wrong database, restart without persistence)."""
+
+
+class StoreUnavailableError(StoreLostError):
+    """The shared store did not answer within the allowed time."""
+
+
+class SpiderError(NetspyError):
+    """The spider's code or declaration is at fault."""
+
+
+class UnknownCallbackError(SpiderError):
+    """A callback name that the spider doesn't have."""
+
+
+class BadYieldError(SpiderError):
+    """A callback yielded something that is neither Request, item, dict, callable, None nor a list of these."""
+
+
+class SeedingError(SpiderError):
+    """`start_requests` raised; what it had yielded is crawled, the run counts as failed."""
+
+
+class RequestError(NetspyError):
+    """One request can't be made or didn't succeed."""
+
+
+class InvalidUrlError(RequestError):
+    """The URL doesn't parse (WHATWG URL) or its scheme is not http or https."""
+
+
+class SerializationError(RequestError):
+    """A value in the request can't travel between processes unchanged."""
+
+
+class DownloadError(RequestError):
+    """The fetch failed.
+
+    `reason` is one of: dns, connect, tls, timeout, reset, truncated, decode, too_large, redirects, proxy,
+    protocol, url. `retryable` tells whether another try can help.
+    """
+
+    def __init__(self, message: str, *, reason: str = "protocol", retryable: bool = True) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.retryable = retryable
+
+
+class ResponseTooLargeError(DownloadError):
+    """The body is larger than MAX_RESPONSE_SIZE after decompression; the transfer was aborted."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="too_large", retryable=False)
+
+
+class HttpStatusError(RequestError):
+    """The answer's status is not accepted by the status policy."""
+
+    def __init__(self, status_code: int, url: str = "") -> None:
+        super().__init__(f"HTTP {status_code}" + (f" for {url}" if url else ""))
+        self.status_code = status_code
+        self.url = url
+
+
+class AntiBotError(RequestError):
+    """The page is an anti-bot challenge."""
+
+
+class ProxyUnavailableError(RequestError):
+    """No proxy can be had."""
+
+
+class UserUnavailableError(RequestError):
+    """No account can be had from the user pool."""
+
+
+class CallbackTimeoutError(RequestError):
+    """A callback ran longer than SPIDER_TASK_MAX_SECONDS."""
+
+
+class ContentTypeRejectedError(NetspyError):
+    """The answer's content type is not in ALLOWED_CONTENT_TYPES."""
+
+
+class ResponseError(NetspyError):
+    """The response can't be read as asked."""
+
+
+class ValidationError(NetspyError):
+    """Raise it in `validate` to have the request fetched again, within its retry budget."""
+
+
+class NotRetryError(NetspyError):
+    """Raise it in `validate`, a middleware or a callback to drop the request without another try."""
+
+
+class ItemError(NetspyError):
+    """An item can't be stored as it is."""
+
+
+class PipelineError(NetspyError):
+    """A pipeline failed to store a batch."""
+
+
+class DedupError(NetspyError):
+    """The dedup filter can't be used."""

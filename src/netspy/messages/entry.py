@@ -1,0 +1,143 @@
+"""What travels between the engine and the frontier: entries, leases, settlements and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+SeedState = Literal["none", "seeding", "seeded", "failed"]
+
+
+class NewEntry(NamedTuple):
+    """A request on its way into the frontier.
+
+    `payload` is what the frontier stores and gives back: JSON bytes (an object) on a shared frontier, the Request
+    itself in memory. `id` is 16 bytes: the request's fingerprint, or, where the repeat filter is off, a stable id
+    made of its origin and ordinal, so that a repeated put is harmless. `site` is 8 hex digits, the hash of the host.
+    """
+
+    payload: Any
+    id: bytes
+    priority: float
+    site: str
+
+
+class Lease:
+    """Temporary ownership of one entry.
+
+    `member` is the frontier's own handle, with the token inside; nobody else reads it. `valid_until` is on the
+    node's monotonic clock: past it the node must not start work on the entry. `expired` counts the leases of this
+    entry that ran out after a start (its suspicion of being poison); `deliveries` counts claims, this one included.
+    """
+
+    __slots__ = ("deliveries", "expired", "member", "payload", "priority", "seq", "site", "valid_until")
+
+    def __init__(
+        self,
+        *,
+        seq: int,
+        payload: Any,
+        priority: float,
+        site: str,
+        deliveries: int = 1,
+        expired: int = 0,
+        member: Any = None,
+        valid_until: float = float("inf"),
+    ) -> None:
+        self.seq = seq
+        self.payload = payload
+        self.priority = priority
+        self.site = site
+        self.deliveries = deliveries
+        self.expired = expired
+        self.member = member
+        self.valid_until = valid_until
+
+    def __repr__(self) -> str:
+        return f"<Lease seq={self.seq} deliveries={self.deliveries} expired={self.expired}>"
+
+
+class Settlement(NamedTuple):
+    """One finished parent with the children that go to the store in the same step as its ack.
+
+    `history` is the store's history id under which children of this parent were put *earlier* (None when there
+    were none): the ack is refused when the store's history has changed since.
+    """
+
+    lease: Lease
+    children: Sequence[NewEntry] = ()
+    history: str | None = None
+
+
+class Settled(NamedTuple):
+    """Answer to `settle`, in the order asked.
+
+    `acked[i]` is False when the lease was not ours any more (its children were not put) or its history changed
+    (`stale`). `new[i]` has one flag per child: True = queued, False = a repeat.
+    """
+
+    acked: list[bool]
+    new: list[list[bool]]
+    stale: list[bool]
+
+
+class Claimed(NamedTuple):
+    """Answer to `claim`: the leases and, in the same atomic read, what is left."""
+
+    leases: list[Lease]
+    queued: int
+    delayed: int
+    leased: int
+    next_due_s: float | None  # seconds until the earliest delayed entry is due; None when there is none
+
+
+class Counts(NamedTuple):
+    """One atomic read of the run's collections."""
+
+    queued: int
+    leased: int
+    delayed: int
+    failed: int
+    seed: SeedState
+    seed_detail: str = ""  # who and when; the error for "failed"
+    seed_age_s: float = 0.0  # since the state was written, by the store's clock
+    live_nodes: int = 1
+    intact: bool = True  # False: the run's meta key is gone under a live node
+    next_due_s: float | None = None
+
+
+class SeedGrant(NamedTuple):
+    """Answer to `seed_acquire`: a token when this node is to seed, else the state found."""
+
+    token: str | None
+    state: SeedState
+    detail: str = ""
+    age_s: float = 0.0
+
+
+class BeatReport(NamedTuple):
+    """What a node says of itself at each heartbeat. Counters are cumulative."""
+
+    in_flight: int
+    unacked: int
+    counters: dict[str, int]
+
+
+class BeatReply(NamedTuple):
+    """`known` is False when the store has no record of this node (it must join again); `sweeping` tells whether
+    this node's own beats have been unbroken long enough for it to take over others' leases; `stale_nodes` are the
+    ids of nodes whose heartbeat is older than HEARTBEAT_STALE; `intact` as in Counts."""
+
+    known: bool
+    sweeping: bool
+    stale_nodes: list[str]
+    intact: bool
+    live_nodes: int
+
+
+class Reclaimed(NamedTuple):
+    """What one reclaim call moved. `more` is True when the bound was reached and there may be more."""
+
+    returned: int
+    poisoned: int
+    more: bool

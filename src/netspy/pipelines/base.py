@@ -1,0 +1,39 @@
+"""What a pipeline is. Users subclass BasePipeline and name their class in ITEM_PIPELINES or `Item.__pipelines__`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from netspy.settings import Settings
+
+
+class BasePipeline:
+    """Keeps items somewhere. Methods may be plain (run in a worker thread) or `async def` (run on the loop).
+
+    `settings` is set before `open` is called. Calls for one pipeline never overlap. A method that raises, or
+    returns False, has stored nothing of its batch as far as netspy knows: the batch is tried again with back-off,
+    then split to find the bad rows, which are dead-lettered. So a write should be atomic, or keyed.
+    """
+
+    settings: Settings
+
+    def open(self) -> Awaitable[None] | None:
+        """Called once before the first batch. Raising means "not available now": it is tried again."""
+        return None
+
+    def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> Awaitable[bool | None] | bool | None:
+        """Store new rows. True or None = stored; False or an exception = not."""
+        raise NotImplementedError(f"{type(self).__name__} must define save_items(table, items)")
+
+    def update_items(
+        self, table: str, items: Sequence[dict[str, Any]], update_keys: Sequence[str]
+    ) -> Awaitable[bool | None] | bool | None:
+        """Update rows found by `update_keys` (from UpdateItem)."""
+        raise NotImplementedError(
+            f"{type(self).__name__} can't take UpdateItem: it has no update_items(table, items, update_keys)"
+        )
+
+    def close(self) -> Awaitable[None] | None:
+        """Called once at the end, after the last batch."""
+        return None
