@@ -196,7 +196,7 @@ def add_params(url: str, params: Any) -> str:
 
 def shown(url: str) -> str:
     """A URL fit for messages: quoted, its password hidden, shortened to some 200 characters."""
-    return f"{_password(r'\1***@', url, 1)!r:.200}"
+    return repr(_password(r"\1***@", url, 1))[:200]
 
 
 def compile_ignore(patterns: Iterable[str]) -> Ignore | None:
