@@ -1,1 +1,41 @@
-"""testing"""
+"""Help for tests of spiders and back ends: a local site, real servers, scripts as processes, a clock to turn.
+
+    from netspy.testing import LocalSite, RedisServer, run_script
+
+Nothing here is needed to crawl. Names are loaded at first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    "Answer": "site",
+    "FakeClock": "clock",
+    "FaultProxy": "proxy",
+    "Incoming": "site",
+    "LocalSite": "site",
+    "RedisServer": "servers",
+    "Result": "runner",
+    "Script": "runner",
+    "Shop": "shop",
+    "find_redis_server": "servers",
+    "run_command": "runner",
+    "run_script": "runner",
+    "start_command": "runner",
+    "start_script": "runner",
+}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605 - a list of the lazily loaded names
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
