@@ -133,6 +133,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     SPIDER_SEEDING_TTL: Annotated[
         float, _doc("A seeding node that has not renewed its lock for this long is replaced.", "s", "distributed", gt=0)
     ] = 10.0
+    SPIDER_SEED_AHEAD: Annotated[
+        int, _doc("Seeding pauses while this many requests are queued.", "requests", "distributed", ge=1)
+    ] = 10_000
     SPIDER_STARTUP_GRACE: Annotated[
         float, _doc("A node that never had work waits this long before it may call the run finished; 0 = off.", "s", "distributed", ge=0)
     ] = 10.0
@@ -208,8 +211,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ITEM_MAX_CACHED_COUNT: Annotated[int, _doc("Items in the item buffer; callbacks wait beyond it.", "items", "items", ge=1)] = 5000
     ITEM_BATCH_SIZE: Annotated[int, _doc("The most items handed to a pipeline at a time.", "items", "items", ge=1)] = 500
     ITEM_FILTER_ENABLE: Annotated[bool, _doc("Drop Items whose fingerprint was stored before.", group="items")] = True
-    ITEM_RETRY_TIMES: Annotated[int, _doc("Tries of a failing batch before it is split and its bad rows dead-lettered.", "tries", "items", ge=0)] = 3
+    ITEM_RETRY_TIMES: Annotated[int, _doc("Further tries of a failing batch, after the first one, before it is split and its bad rows dead-lettered.", "tries", "items", ge=0)] = 3
     ITEM_RETRY_BACKOFF: Annotated[float, _doc("First wait between them; doubled each time.", "s", "items", ge=0)] = 0.5
+    ITEM_WRITE_TIMEOUT: Annotated[float, _doc("The longest one call of a pipeline may take before it counts as failed; 0 = no limit.", "s", "items", ge=0)] = 300.0
     FAILED_ITEM_PATH: Annotated[str, _doc("Items that could not be stored, one JSON object per line.", "path", "items")] = "failed_items.jsonl"
     CSV_OUTPUT_DIR: Annotated[str, _doc("Folder of the CSV pipeline.", "path", "items")] = "."
     JSONL_OUTPUT_DIR: Annotated[str, _doc("Folder of the JSONL pipeline.", "path", "items")] = "."

@@ -113,6 +113,7 @@ class SeedGrant(NamedTuple):
     state: SeedState
     detail: str = ""
     age_s: float = 0.0
+    generation: str = ""  # which seeding this is: the same after a take-over, another after a re-seeding
 
 
 class BeatReport(NamedTuple):

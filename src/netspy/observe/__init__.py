@@ -1,1 +1,1 @@
-"""observe"""
+"""Observation: the log, counters, terminal progress, the run summary and alerts."""

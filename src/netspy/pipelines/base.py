@@ -22,6 +22,14 @@ class BasePipeline:
         """Called once before the first batch. Raising means "not available now": it is tried again."""
         return None
 
+    def describe(self, table: str, unique_key: tuple[str, ...]) -> Awaitable[None] | None:
+        """Told before the first batch of a table, and again when its items name another `__unique_key__`.
+
+        `unique_key` names the columns that make a row unique; it is empty when the items name none. A pipeline that
+        can store a keyed row once makes use of it; the others ignore it, as here. Raising counts like `open` raising.
+        """
+        return None
+
     def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> Awaitable[bool | None] | bool | None:
         """Store new rows. True or None = stored; False or an exception = not."""
         raise NotImplementedError(f"{type(self).__name__} must define save_items(table, items)")

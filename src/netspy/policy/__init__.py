@@ -1,1 +1,1 @@
-"""policy"""
+"""Decisions without doing: plain values in, one answer out, with its reason."""

@@ -1,0 +1,287 @@
+"""The cookie jar of one downloader: RFC 6265bis storage and retrieval, without a page context.
+
+SameSite and third-party rules need a page that embeds another; a crawler has none, so they are not applied. Names
+and values keep the server's bytes: they are text with `surrogateescape`, and `encode` gives the bytes back.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+MAX_PAIR = 4096  # bytes of name and value together (RFC 6265bis 5.6)
+MAX_ATTRIBUTE = 1024  # bytes of one attribute's value (RFC 6265bis 5.6)
+MAX_AGE = 400 * 86400  # seconds; longer lives are cut to 400 days (RFC 6265bis 5.5)
+MAX_PER_DOMAIN = 180
+MAX_DOMAINS = 10_000  # a crawl of the whole web must not keep every cookie it ever saw
+
+_controls = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]").search
+_date_tokens = re.compile(r"[^\x09\x20-\x2f\x3b-\x40\x5b-\x60\x7b-\x7e]+").findall
+_time_of_day = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\D|$)").match
+_day = re.compile(r"(\d{1,2})(?:\D|$)").match
+_year = re.compile(r"(\d{2,4})(?:\D|$)").match
+_whole_number = re.compile(r"-?\d+").fullmatch
+_ip_address = re.compile(r"[\d.]+|\[.*\]").fullmatch
+_MONTHS = {
+    name: number
+    for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), start=1)
+}
+_SHARED_SECOND_LEVEL = frozenset({"ac", "co", "com", "edu", "gob", "gov", "net", "or", "org"})
+
+
+class Cookie:
+    """One stored cookie."""
+
+    __slots__ = ("created", "domain", "expires", "host_only", "name", "path", "secure", "value")
+
+    def __init__(
+        self,
+        name: str,
+        value: str,
+        *,
+        domain: str,
+        path: str,
+        host_only: bool,
+        secure: bool,
+        expires: float | None,
+        created: int,
+    ) -> None:
+        """`expires` is a Unix time, None for a session cookie; `created` orders cookies of equal path length."""
+        self.name = name
+        self.value = value
+        self.domain = domain
+        self.path = path
+        self.host_only = host_only
+        self.secure = secure
+        self.expires = expires
+        self.created = created
+
+
+class CookieJar:
+    """Cookies by domain; a jar without cookies answers in no time."""
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        """`now` gives the Unix time."""
+        self._now = now
+        self._domains: dict[str, dict[tuple[str, str], Cookie]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._domains.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._domains)
+
+    def store(self, lines: Iterable[bytes], *, host: str, path: str, secure: bool) -> dict[str, str]:
+        """Take the values of Set-Cookie lines of one response; what was set, by name (expired ones left out).
+
+        `host` and `path` are those of the request URL, `secure` whether it was https.
+        """
+        now = self._now()
+        taken: dict[str, str] = {}
+        for line in lines:
+            cookie = parse(line, host=host, path=path, secure=secure, now=now, created=self._count)
+            if cookie is None or (cookie.secure and not secure):
+                continue
+            if not secure and self._shadows_secure(cookie, host):
+                continue
+            self._count += 1
+            kept = self._domains.get(cookie.domain)
+            key = (cookie.name, cookie.path)
+            if cookie.expires is not None and cookie.expires <= now:
+                taken.pop(cookie.name, None)
+                if kept is not None and kept.pop(key, None) is not None and not kept:
+                    del self._domains[cookie.domain]
+                continue
+            taken[cookie.name] = readable(cookie.value)
+            if kept is None:
+                if len(self._domains) >= MAX_DOMAINS:
+                    del self._domains[next(iter(self._domains))]
+                kept = self._domains[cookie.domain] = {}
+            old = kept.get(key)
+            if old is not None:
+                cookie.created = old.created
+            elif len(kept) >= MAX_PER_DOMAIN:
+                del kept[next(iter(kept))]
+            kept[key] = cookie
+        return taken
+
+    def _shadows_secure(self, cookie: Cookie, host: str) -> bool:
+        """Whether a plain-http answer would overlay a Secure cookie that `host` gets (RFC 6265bis 5.7, step 17)."""
+        return any(
+            old.secure and old.name == cookie.name and path_matches(cookie.path, old.path)
+            for domain in with_parents(host)
+            for old in self._domains.get(domain, {}).values()
+            if domain == host or not old.host_only
+        )
+
+    def matching(self, *, host: str, path: str, secure: bool) -> list[tuple[str, str]]:
+        """Name and value of the cookies to send to a URL: longer paths first, then older ones (RFC 6265bis 5.8.3)."""
+        found: list[Cookie] = []
+        now = self._now()
+        for domain in with_parents(host):
+            kept = self._domains.get(domain)
+            if not kept:
+                continue
+            for key in [key for key, cookie in kept.items() if cookie.expires is not None and cookie.expires <= now]:
+                del kept[key]
+            found += [
+                cookie
+                for cookie in kept.values()
+                if (not cookie.host_only or domain == host)
+                and (secure or not cookie.secure)
+                and path_matches(path, cookie.path)
+            ]
+            if not kept:
+                del self._domains[domain]
+        if len(found) > 1:
+            found.sort(key=lambda cookie: (-len(cookie.path), cookie.created))
+        return [(cookie.name, cookie.value) for cookie in found]
+
+    def clear(self) -> None:
+        """Forget all cookies."""
+        self._domains.clear()
+
+
+def parse(
+    line: bytes, *, host: str, path: str, secure: bool, now: float, created: int = 0
+) -> Cookie | None:
+    """The cookie of one Set-Cookie value, None when it must be ignored (RFC 6265bis 5.6 and 5.7)."""
+    text = line.decode("utf-8", "surrogateescape")
+    if _controls(text):
+        return None
+    pair, _, rest = text.partition(";")
+    name, equals, value = pair.partition("=")
+    if not equals:
+        name, value = "", name
+    name, value = name.strip(" \t"), value.strip(" \t")
+    if len(line) > MAX_PAIR and len(pair.encode("utf-8", "surrogateescape")) > MAX_PAIR + 1:
+        return None
+    if not name and (not value or value.lower().startswith(("__secure-", "__host-"))):
+        return None
+    domain, own_path, expires, max_age, is_secure = "", "", None, None, False
+    has_path = False
+    for attribute in rest.split(";") if rest else ():
+        key, _, given = attribute.partition("=")
+        given = given.strip(" \t")
+        if len(given) > MAX_ATTRIBUTE:
+            continue
+        match key.strip(" \t").lower():
+            case "domain":
+                domain = given.removeprefix(".").lower()
+            case "path":
+                own_path, has_path = given, True
+            case "expires":
+                parsed = parse_date(given)
+                expires = expires if parsed is None else parsed
+            case "max-age" if _whole_number(given):
+                max_age = max(-1, min(int(given[:12]), MAX_AGE))
+            case "secure":
+                is_secure = True
+    if max_age is not None:
+        expires = now + max_age if max_age > 0 else 0.0
+    elif expires is not None:
+        expires = min(expires, now + MAX_AGE)
+    domain_given = bool(domain)
+    if domain and domain != host and (is_public_suffix(domain) or not domain_matches(host, domain)):
+        return None
+    host_only = not domain or (domain == host and is_public_suffix(domain))
+    if not own_path.startswith("/"):
+        own_path = default_path(path)
+    lowered = name.lower()
+    if lowered.startswith("__secure-") and not (is_secure and secure):
+        return None
+    if lowered.startswith("__host-") and not (
+        is_secure and secure and not domain_given and has_path and own_path == "/"
+    ):
+        return None
+    return Cookie(
+        name,
+        value,
+        domain=host if host_only else domain,
+        path=own_path,
+        host_only=host_only,
+        secure=is_secure,
+        expires=expires,
+        created=created,
+    )
+
+
+def with_parents(host: str) -> list[str]:
+    """`host` and the domains above it; of an IP address only itself."""
+    if _ip_address(host):
+        return [host]
+    labels = host.split(".")
+    return [".".join(labels[start:]) for start in range(len(labels))]
+
+
+def domain_matches(host: str, domain: str) -> bool:
+    """RFC 6265bis 5.1.3: the same, or `host` is a name below `domain`."""
+    return host == domain or (host.endswith(domain) and host[-len(domain) - 1] == "." and not _ip_address(host))
+
+
+def path_matches(path: str, own: str) -> bool:
+    """RFC 6265bis 5.1.4: whether a cookie of path `own` goes to `path`."""
+    return own == "/" or path == own or (path.startswith(own) and (own.endswith("/") or path[len(own)] == "/"))
+
+
+def default_path(path: str) -> str:
+    """RFC 6265bis 5.1.4: the folder of a request path."""
+    cut = path.rfind("/")
+    return path[:cut] if cut > 0 else "/"
+
+
+def is_public_suffix(domain: str) -> bool:
+    """Whether many owners share `domain`, so that no cookie may be set for it.
+
+    A rule instead of the Public Suffix List: a single label (com, localhost), or a category under a country code
+    (co.uk, com.cn).
+    """
+    second, dot, top = domain.rpartition(".")
+    return not dot or (len(top) == 2 and second in _SHARED_SECOND_LEVEL)
+
+
+def parse_date(text: str) -> float | None:
+    """The Unix time of a cookie date in any of the spellings servers use (RFC 6265bis 5.1.1); None if there is none."""
+    clock: tuple[int, ...] | None = None
+    day = month = year = None
+    for token in _date_tokens(text):
+        if clock is None and (match := _time_of_day(token)):
+            clock = tuple(map(int, match.groups()))
+        elif day is None and (match := _day(token)):
+            day = int(match[1])
+        elif month is None and token[:3].lower() in _MONTHS:
+            month = _MONTHS[token[:3].lower()]
+        elif year is None and (match := _year(token)):
+            year = int(match[1])
+    if clock is None or day is None or month is None or year is None:
+        return None
+    if year < 100:
+        year += 1900 if year >= 70 else 2000
+    if year < 1601:
+        return None
+    try:
+        return datetime(year, month, day, *clock, tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def header(pairs: Iterable[tuple[str, str]]) -> bytes:
+    """The value of the Cookie header (RFC 6265bis 5.8.3)."""
+    return "; ".join([f"{name}={value}" if name else value for name, value in pairs]).encode(
+        "utf-8", "surrogateescape"
+    )
+
+
+def readable(text: str) -> str:
+    """`text` for people: bytes that are not UTF-8 read as latin-1."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape").decode("latin-1")
+    return text

@@ -1,0 +1,109 @@
+"""libcurl's result codes in netspy's words: what kind of failure, and whether another try can help."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from netspy.errors import ContentTypeRejectedError, DownloadError, NetspyError, ResponseTooLargeError
+from netspy.settings import hide_password
+
+if TYPE_CHECKING:
+    from netspy.downloader.decoding import BodyError
+
+
+class Kind(NamedTuple):
+    """`reason` as in DownloadError; `retryable` is the answer to: could the same request succeed in a minute?"""
+
+    reason: str
+    retryable: bool = True
+
+
+# https://curl.se/libcurl/c/libcurl-errors.html
+KINDS: dict[int, Kind] = {
+    1: Kind("protocol"),  # UNSUPPORTED_PROTOCOL: the answer is not HTTP/1 or 2
+    3: Kind("url", retryable=False),  # URL_MALFORMAT
+    5: Kind("proxy"),  # COULDNT_RESOLVE_PROXY
+    6: Kind("dns"),  # COULDNT_RESOLVE_HOST
+    7: Kind("connect"),  # COULDNT_CONNECT
+    8: Kind("protocol"),  # WEIRD_SERVER_REPLY
+    16: Kind("protocol"),  # HTTP2
+    18: Kind("truncated"),  # PARTIAL_FILE
+    28: Kind("timeout"),  # OPERATION_TIMEDOUT
+    35: Kind("tls"),  # SSL_CONNECT_ERROR
+    43: Kind("protocol", retryable=False),  # BAD_FUNCTION_ARGUMENT
+    52: Kind("reset"),  # GOT_NOTHING
+    53: Kind("tls", retryable=False),  # SSL_ENGINE_NOTFOUND
+    54: Kind("tls", retryable=False),  # SSL_ENGINE_SETFAILED
+    55: Kind("reset"),  # SEND_ERROR
+    56: Kind("reset"),  # RECV_ERROR
+    58: Kind("tls", retryable=False),  # SSL_CERTPROBLEM: our client certificate
+    59: Kind("tls", retryable=False),  # SSL_CIPHER
+    60: Kind("tls", retryable=False),  # PEER_FAILED_VERIFICATION
+    61: Kind("decode"),  # BAD_CONTENT_ENCODING
+    66: Kind("tls"),  # SSL_ENGINE_INITFAILED
+    77: Kind("tls", retryable=False),  # SSL_CACERT_BADFILE
+    80: Kind("reset"),  # SSL_SHUTDOWN_FAILED
+    83: Kind("tls", retryable=False),  # SSL_ISSUER_ERROR
+    91: Kind("tls", retryable=False),  # SSL_INVALIDCERTSTATUS
+    92: Kind("reset"),  # HTTP2_STREAM
+    95: Kind("protocol"),  # HTTP3
+    96: Kind("connect"),  # QUIC_CONNECT_ERROR
+    97: Kind("proxy"),  # PROXY handshake
+    98: Kind("tls", retryable=False),  # SSL_CLIENTCERT
+}
+UNKNOWN = Kind("protocol")
+RECV_ERROR = 56
+# RECV_ERROR stands for several things that only the text tells apart.
+TOLD_BY_TEXT: tuple[tuple[str, Kind], ...] = (
+    ("connect tunnel", Kind("proxy")),
+    ("proxy", Kind("proxy")),
+    ("chunk", Kind("truncated")),
+    ("hexadecimal", Kind("truncated")),
+    ("header", Kind("protocol")),
+    ("content-length", Kind("protocol")),
+)
+
+
+def kind_of(code: int, text: str) -> Kind:
+    """The kind of a failed transfer from its CURLcode and libcurl's text."""
+    if code in {RECV_ERROR, 8}:
+        low = text.lower()
+        for word, kind in TOLD_BY_TEXT:
+            if word in low:
+                return kind
+    return KINDS.get(code, UNKNOWN)
+
+
+def from_curl(code: int, text: str, *, method: str, url: str, progressed: bool) -> DownloadError:
+    """The error of a transfer that libcurl gave up; `progressed` tells whether a part of the body had arrived."""
+    kind = kind_of(code, text)
+    if progressed and kind.reason == "reset":
+        kind = Kind("truncated")
+    return failed(method, url, f"{text or 'libcurl gave no reason'} (libcurl {code})", kind)
+
+
+def from_body(error: BodyError, *, method: str, url: str) -> DownloadError:
+    """The error of a body that can't be had in full."""
+    if error.reason == "too_large":
+        return ResponseTooLargeError(
+            f"{what(method, url)}: {error}; raise MAX_RESPONSE_SIZE if such pages are wanted"
+        )
+    return failed(method, url, str(error), Kind(error.reason))
+
+
+def failed(method: str, url: str, why: str, kind: Kind) -> DownloadError:
+    """A DownloadError whose message says what, which URL and why."""
+    return DownloadError(f"{what(method, url)} failed ({kind.reason}): {why}", reason=kind.reason, retryable=kind.retryable)
+
+
+def rejected(method: str, url: str, content_type: str, allowed: list[str]) -> NetspyError:
+    """The error of a page whose type isn't wanted."""
+    return ContentTypeRejectedError(
+        f"{what(method, url)}: its content type {content_type!r:.100} is not in ALLOWED_CONTENT_TYPES={allowed!r}"
+    )
+
+
+def what(method: str, url: str) -> str:
+    """The request as messages name it: without credentials, and not longer than a line."""
+    shown = hide_password(url)
+    return f"{method} {shown if len(shown) <= 300 else shown[:297] + '...'}"

@@ -1,0 +1,76 @@
+"""Which of the spider's functions may be called by name, and how each of them is called."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal
+
+from netspy.errors import UnknownCallbackError
+from netspy.messages.request import Request
+
+Kind = Literal["plain", "coroutine", "async_generator"]
+
+
+def kind_of(function: Callable[..., Any]) -> Kind:
+    """How to call it: on a worker thread, awaited on the loop, or iterated on the loop."""
+    if inspect.isasyncgenfunction(function):
+        return "async_generator"
+    if inspect.iscoroutinefunction(function):
+        return "coroutine"
+    return "plain"
+
+
+class Callbacks:
+    """The callable names of one spider.
+
+    Only methods that the spider's own classes define, below netspy's base classes, can be called by a name that
+    came from outside (a queue may be written by others): never dunder names, attributes, or netspy's own methods.
+    """
+
+    def __init__(self, spider: Any, *, framework: type, default: str = "parse") -> None:
+        self.spider = spider
+        self.default = default
+        self._kinds: dict[Any, Kind] = {}
+        self._methods: dict[str, Callable[..., Any]] = {}
+        for klass in reversed(type(spider).__mro__):
+            if klass is object or issubclass(framework, klass) or klass.__module__.startswith("netspy.spiders"):
+                continue
+            for name, value in vars(klass).items():
+                if not name.startswith("__") and callable(getattr(value, "__func__", value)):
+                    self._methods[name] = getattr(spider, name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._methods
+
+    def problem(self, name: str) -> str:
+        """The text for a name that isn't there."""
+        close = difflib.get_close_matches(name, self._methods, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return f"{type(self.spider).__name__} has no method {name!r}{hint}"
+
+    def named(self, name: str | None) -> Callable[..., Any]:
+        """The method of that name. Raises UnknownCallbackError."""
+        found = self._methods.get(name or self.default)
+        if found is None:
+            raise UnknownCallbackError(self.problem(name or self.default))
+        return found
+
+    def of(self, request: Request) -> Callable[..., Any]:
+        """The function a request goes to. Raises UnknownCallbackError."""
+        callback = request.callback
+        if callback is None or isinstance(callback, str):
+            return self.named(callback)
+        function: Callable[..., Any] = callback
+        return function
+
+    def kind(self, function: Callable[..., Any]) -> Kind:
+        """`kind_of`, remembered per function."""
+        key = getattr(function, "__func__", function)
+        found = self._kinds.get(key)
+        if found is None:
+            if len(self._kinds) > 4096:  # lambdas made per page must not pile up
+                self._kinds.clear()
+            found = self._kinds[key] = kind_of(function)
+        return found

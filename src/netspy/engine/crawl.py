@@ -1,0 +1,469 @@
+"""Steps 5 to 8 of a request's path: fetch it, judge the answer, run the callback, hand over what it yielded."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from netspy.engine.callbacks import Callbacks
+from netspy.engine.contract import CountersLike, LoggerLike
+from netspy.engine.fetch import Fetcher, Replaced
+from netspy.engine.item_buffer import ItemBuffer
+from netspy.engine.outbox import Outbox
+from netspy.engine.page import Page
+from netspy.engine.shelf import Shelf
+from netspy.engine.threads import CallbackPool
+from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, user_line
+from netspy.errors import (
+    CallbackTimeoutError,
+    ContentTypeRejectedError,
+    DownloadError,
+    HttpStatusError,
+    InvalidUrlError,
+    NotRetryError,
+    SerializationError,
+    UnknownCallbackError,
+    ValidationError,
+)
+from netspy.frontier.contract import Frontier
+from netspy.messages.entry import Lease
+from netspy.messages.request import Request
+from netspy.messages.response import Response
+from netspy.policy.retry import StatusPolicy, may_retry, retry_after_s, retry_delay_s
+from netspy.settings import Settings
+
+_START_MARGIN_S = 1.0
+_ERROR_TEXT = 500
+_json = msgspec.json.Encoder()
+
+
+class Hooks:
+    """The spider's hooks that are really overridden; None = nothing to call."""
+
+    __slots__ = ("exception_request", "failed_request", "validate")
+
+    def __init__(self, spider: Any, base: type) -> None:
+        def own(name: str) -> Callable[..., Any] | None:
+            return getattr(spider, name) if getattr(type(spider), name) is not getattr(base, name) else None
+
+        self.validate = own("validate")
+        self.failed_request = own("failed_request")
+        self.exception_request = own("exception_request")
+
+
+class Crawl:
+    """Handles leases one by one, many at a time. Holds no loop of its own: workers call `handle`."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        settings: Settings,
+        frontier: Frontier,
+        fetcher: Fetcher,
+        shelf: Shelf,
+        pool: CallbackPool,
+        callbacks: Callbacks,
+        hooks: Hooks,
+        sorter: Sorter,
+        outbox: Outbox,
+        items: ItemBuffer,
+        held: dict[int, Lease],
+        counters: CountersLike,
+        logger: LoggerLike,
+        shared: bool,
+        node: Callable[[], str],
+        on_page: Callable[[], None],
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._frontier = frontier
+        self._fetcher = fetcher
+        self._shelf = shelf
+        self._pool = pool
+        self._callbacks = callbacks
+        self._hooks = hooks
+        self._sorter = sorter
+        self._outbox = outbox
+        self._items = items
+        self._held = held
+        self._counters = counters
+        self._log = logger
+        self._shared = shared
+        self._node = node
+        self._on_page = on_page
+        self._status = StatusPolicy(settings)
+        self._chunk = settings.CALLBACK_CHUNK
+        self.running: dict[int, Page] = {}
+
+    # -- one request -----------------------------------------------------------------------------------------
+
+    async def handle(self, lease: Lease) -> None:
+        """Work on one lease until its last step is taken or handed to the item buffer."""
+        now = time.monotonic()
+        if lease.valid_until < now + _START_MARGIN_S:
+            # It may be another node's by now; whoever reclaims it will work on it.
+            self._held.pop(id(lease), None)
+            self._shelf.ended(lease.site)
+            self._shelf.suspect_ended(lease)
+            self._counters.inc("lease_lapsed")
+            return
+        request: Request = lease.payload
+        origin = Origin(f"{self._name}.{request.callback_name or self._callbacks.default}", b"c%d" % lease.seq, request.url)
+        page = Page(lease, request, origin, now)
+        page.task = asyncio.current_task()
+        self.running[id(page)] = page
+        try:
+            await self._work(page)
+        except asyncio.CancelledError:
+            if not page.timed_out:
+                raise
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            await self._fail(page, self._timeout_error(page))
+        finally:
+            del self.running[id(page)]
+            self._shelf.suspect_ended(lease)
+
+    async def _work(self, page: Page) -> None:
+        request = page.request
+        try:
+            page.function = self._callbacks.of(request)
+        except UnknownCallbackError as error:
+            self._shelf.ended(page.lease.site)
+            await self._fail(page, error, retry=False)
+            return
+        if request.auto_request:
+            if not await self._fetch(page):
+                return
+        else:
+            self._shelf.ended(page.lease.site)
+        if self._items.full:
+            await self._items.room()
+        if self._outbox.full:
+            await self._outbox.room()
+        page.started = time.monotonic()
+        kind = self._callbacks.kind(page.function)
+        if kind == "plain":
+            await self._run_plain(page)
+        else:
+            await self._run_async(page, generator=kind == "async_generator")
+
+    async def _fetch(self, page: Page) -> bool:
+        """Download and judge. True when the callback is to run."""
+        request = page.request
+        site = page.lease.site
+        asked_s: float | None = None
+        try:
+            try:
+                response = await self._fetcher.fetch(request)
+            except Replaced as replaced:
+                await self._replace(page, replaced.request)
+                return False
+            page.response = response
+            verdict = self._status.judge(response.status_code)
+            if verdict == "retry":
+                asked_s = retry_after_s(
+                    response.headers.get("retry-after"), now=datetime.now(UTC), maximum=self._settings.RETRY_AFTER_MAX
+                )
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            await self._fetch_failed(page, error)
+            return False
+        finally:
+            self._shelf.ended(site, asked_s=asked_s)
+        self._counters.inc("pages")
+        self._counters.inc("bytes", len(response.content))
+        self._on_page()
+        if verdict == "accept":
+            self._shelf.judged(site, failed=False)
+            return True
+        error = HttpStatusError(response.status_code, response.url)
+        await self._fail(page, error, retry=verdict == "retry", asked_s=asked_s, site_health=response.status_code >= 500 or response.status_code == 429)
+        return False
+
+    async def _fetch_failed(self, page: Page, error: Exception) -> None:
+        if isinstance(error, ContentTypeRejectedError):
+            self._counters.inc("content_type_dropped")
+            self._log.info("dropped: {}", error)
+            page.finish(lambda: self._outbox.settle(page.lease))
+        elif isinstance(error, NotRetryError):
+            self._drop(page, str(error) or "NotRetryError")
+        elif isinstance(error, DownloadError):
+            await self._fail(page, error, retry=error.retryable, site_health=error.reason not in {"too_large", "redirects", "url", "decode"})
+        elif isinstance(error, InvalidUrlError):
+            await self._fail(page, error, retry=False)
+        else:
+            await self._fail(page, error)
+
+    async def _replace(self, page: Page, request: Request) -> None:
+        """A middleware put another request in the place of this one: it is tried within the same retry budget."""
+        if not may_retry(page.request.retry_times, self._settings):
+            await self._fail(page, NotRetryError("a middleware replaced the request again and again"), retry=False)
+            return
+        request.retry_times = page.request.retry_times + 1
+        self._counters.inc("retry")
+        self._outbox.delay(page.lease, 0.0, self._payload(request))
+
+    def _drop(self, page: Page, why: str) -> None:
+        self._counters.inc("dropped")
+        self._log.info("dropped {}: {}", page.request.url, why)
+        page.finish(lambda: self._outbox.settle(page.lease, page.children, page.history))
+
+    # -- callbacks -------------------------------------------------------------------------------------------
+
+    def _draw_first(self, page: Page) -> Yielded:
+        """On a worker thread: validate, call, draw the first values."""
+        out = Yielded()
+        try:
+            if self._hooks.validate is not None and page.response is not None:
+                out.verdict = self._hooks.validate(page.request, page.response)
+                if out.verdict is False:
+                    return out
+            assert page.function is not None  # noqa: S101 - set by _work
+            result = page.function(page.request, page.response, **(page.request.cb_kwargs or {}))
+            page.iterator = as_iterator(result)
+        except Exception as error:
+            out.error = error
+            return out
+        return self._draw(page, out) if page.iterator is not None else out
+
+    def _draw(self, page: Page, out: Yielded | None = None) -> Yielded:
+        """On a worker thread: draw up to a chunk of values."""
+        if out is None:
+            out = Yielded()
+        origin = page.origin
+        origin.generator = page.iterator
+        sort = self._sorter.sort
+        try:
+            out.more = draw(page.iterator, lambda value: sort(out, value, origin), out.__len__, self._chunk)
+        except Exception as error:
+            out.error = error
+        return out
+
+    async def _run_plain(self, page: Page) -> None:
+        page.job = self._pool.call(lambda: self._draw_first(page))
+        while True:
+            try:
+                out: Yielded = await page.job
+            except CallbackTimeoutError as error:
+                await self._fail(page, error)
+                return
+            if out.verdict is False or out.error is not None or not out.more:
+                break
+            await self._accept(page, out)
+            page.job = self._pool.call(lambda: self._draw(page))
+        await self._callback_ended(page, out)
+
+    async def _run_async(self, page: Page, *, generator: bool) -> None:
+        out = Yielded()
+        origin = page.origin
+        assert page.function is not None  # noqa: S101 - set by _work
+        try:
+            if self._hooks.validate is not None and page.response is not None:
+                out.verdict = await self._hook(self._hooks.validate, page.request, page.response)
+            if out.verdict is not False:
+                result = page.function(page.request, page.response, **(page.request.cb_kwargs or {}))
+                if generator:
+                    origin.generator = result
+                    async for value in result:
+                        self._sorter.sort(out, value, origin)
+                        if len(out) >= self._chunk:
+                            await self._accept(page, out)
+                            out = Yielded()
+                else:
+                    value = await result
+                    iterator = as_iterator(value)
+                    if iterator is not None:
+                        for one in iterator:
+                            self._sorter.sort(out, one, origin)
+        except Exception as error:
+            out.error = error
+        await self._callback_ended(page, out)
+
+    async def _hook(self, function: Callable[..., Any], *args: Any) -> Any:
+        """A spider's hook outside a worker thread: awaited when async, else on a thread."""
+        if self._callbacks.kind(function) == "coroutine":
+            return await function(*args)
+        return await self._pool.call(lambda: function(*args))
+
+    async def _callback_ended(self, page: Page, out: Yielded) -> None:
+        error = out.error
+        if error is None:
+            if out.verdict is False:
+                self._drop(page, "validate returned False")
+                return
+            self._counters.inc("request_ok")
+            if not out.rows and not page.pending and not page.put_early:
+                # The usual case: children and ack in one step of the store.
+                self._outbox.settle(page.lease, out.children)
+                return
+            await self._accept(page, out)
+            page.finish(lambda: self._outbox.settle(page.lease, (), page.history))
+            return
+        await self._accept(page, out)
+        if isinstance(error, NotRetryError):
+            self._drop(page, str(error) or "NotRetryError")
+        elif isinstance(error, ValidationError):
+            await self._fail(page, error)
+        else:
+            self._counters.inc("parse_error")
+            self._log.error(
+                "{} ({}) raised {}: {}, while handling {}", page.origin.label, user_line(error), type(error).__name__, error, page.request.url
+            )
+            await self._fail(page, error, logged=True)
+
+    async def _accept(self, page: Page, out: Yielded) -> None:
+        """Hand over what was yielded so far: items to the buffer, children to the store, before the parent's ack."""
+        if out.rows:
+            self._items.add(page, out.rows)
+        if out.children:
+            page.put_early = True
+            await self._outbox.put(out.children)
+            page.history = self._frontier.history
+        if self._items.full:
+            await self._items.room()
+        if self._outbox.full:
+            await self._outbox.room()
+
+    # -- failure ---------------------------------------------------------------------------------------------
+
+    def _payload(self, request: Request) -> Any:
+        return request.pack() if self._shared else request
+
+    async def _fail(
+        self,
+        page: Page,
+        error: Exception,
+        *,
+        retry: bool = True,
+        asked_s: float | None = None,
+        site_health: bool = False,
+        logged: bool = False,
+    ) -> None:
+        """Another try, or the end of this request."""
+        request = page.request
+        if retry and may_retry(request.retry_times, self._settings):
+            if self._hooks.exception_request is not None:
+                await self._run_hook(page, "exception_request", self._hooks.exception_request, request, page.response, error)
+            request.retry_times += 1
+            wait_s = retry_delay_s(request.retry_times, self._settings, jitter=random.random(), asked_s=asked_s)
+            self._counters.inc("retry")
+            self._log.debug("retry {} of {} in {:.1f} s: {}", request.retry_times, request.url, wait_s, error)
+            try:
+                payload = self._payload(request)
+            except SerializationError as problem:
+                await self._give_up(page, problem)
+                return
+            page.finish(lambda: self._outbox.delay(page.lease, wait_s, payload))
+            return
+        if site_health and self._shelf.judged(page.lease.site, failed=True):
+            self._log.warning(
+                "{} failed {} times in a row; no request goes there for {:g} s",
+                request.host, self._settings.CIRCUIT_FAILURE_THRESHOLD, self._settings.CIRCUIT_COOLDOWN,
+            )  # fmt: skip
+        if not logged:
+            self._log.warning("failed after {} tries: {} ({})", request.retry_times + 1, request.url, error)
+        await self._give_up(page, error)
+
+    async def _give_up(self, page: Page, error: Exception) -> None:
+        request = page.request
+        self._counters.inc("request_failed")
+        self._counters.fail(reason_of(error))
+        if request.errback is not None:
+            try:
+                errback = self._callbacks.named(request.errback) if isinstance(request.errback, str) else request.errback
+            except UnknownCallbackError as problem:
+                self._log.error("{}", problem)
+            else:
+                await self._run_hook(page, "errback", errback, request, page.response, error)
+        if self._hooks.failed_request is not None:
+            await self._run_hook(page, "failed_request", self._hooks.failed_request, request, page.response)
+        record = failed_record(request, error, node=self._node(), deliveries=page.lease.deliveries)
+        page.finish(lambda: self._outbox.give_up(page.lease, record))
+        self._on_page()
+
+    async def _run_hook(self, page: Page, name: str, function: Callable[..., Any], *args: Any) -> None:
+        """A hook that may yield like a callback; its own error is reported and costs only itself."""
+        origin = Origin(f"{self._name}.{getattr(function, '__name__', name)}", b"h%d.%s.%d" % (page.lease.seq, name.encode(), page.request.retry_times), page.request.url)
+        out = Yielded()
+
+        def plain() -> None:
+            iterator = as_iterator(function(*args))
+            if iterator is not None:
+                origin.generator = iterator
+                for value in iterator:
+                    self._sorter.sort(out, value, origin)
+
+        try:
+            kind = self._callbacks.kind(function)
+            if kind == "plain":
+                await self._pool.call(plain)
+            elif kind == "coroutine":
+                for value in as_iterator(await function(*args)) or ():
+                    self._sorter.sort(out, value, origin)
+            else:
+                async for value in function(*args):
+                    self._sorter.sort(out, value, origin)
+        except Exception as error:
+            self._counters.inc("callback_error")
+            self._log.error("{} ({}) raised {}: {}", origin.label, user_line(error), type(error).__name__, error)
+        await self._accept(page, out)
+
+    # -- time limit ------------------------------------------------------------------------------------------
+
+    def _timeout_error(self, page: Page) -> CallbackTimeoutError:
+        return CallbackTimeoutError(
+            f"{page.origin.label} ran longer than SPIDER_TASK_MAX_SECONDS="
+            f"{self._settings.SPIDER_TASK_MAX_SECONDS:g} s for {page.request.url}"
+        )
+
+    def end_overdue(self) -> None:
+        """Give up waiting for callbacks that run past SPIDER_TASK_MAX_SECONDS, so that a crawl always ends."""
+        limit = time.monotonic() - self._settings.SPIDER_TASK_MAX_SECONDS
+        for page in list(self.running.values()):
+            if page.started > limit or page.timed_out:
+                continue
+            page.timed_out = True
+            error = self._timeout_error(page)
+            self._log.error("{}; its thread may still hang", error)
+            if page.job is not None and not page.job.done():
+                page.job.set_exception(error)
+            elif page.task is not None:
+                page.task.cancel()
+
+
+def reason_of(error: Exception) -> str:
+    """A short label to count failures by."""
+    if isinstance(error, HttpStatusError):
+        return f"HTTP {error.status_code}"
+    if isinstance(error, DownloadError):
+        return error.reason
+    return type(error).__name__
+
+
+def failed_record(request: Request, error: Exception, *, node: str, deliveries: int) -> bytes:
+    """The JSON object that goes to the failed list: the request, why, how often tried, when and where."""
+    try:
+        packed = request.pack()
+    except SerializationError:
+        packed = _json.encode({"url": request.url, "method": request.method, "unpackable": True})
+    rest = _json.encode(
+        {
+            "reason": reason_of(error),
+            "error": f"{type(error).__name__}: {error}"[:_ERROR_TEXT],
+            "attempts": request.retry_times + 1,
+            "deliveries": deliveries,
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "node": node,
+        }
+    )
+    return b'{"request":' + packed + b"," + rest[1:]

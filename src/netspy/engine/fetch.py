@@ -1,0 +1,147 @@
+"""The way of one fetch: middlewares, the spider's download_midware, the downloader, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from netspy.downloader.contract import Downloader
+from netspy.engine.shelf import Shelf
+from netspy.engine.threads import CallbackPool
+from netspy.errors import SpiderError
+from netspy.messages.request import Request
+from netspy.messages.response import Response
+
+
+class Replaced(Exception):  # noqa: N818 - a way out, not an error
+    """A middleware answered a response with a request, which takes the place of the one at work."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self.request = request
+
+
+class Fetcher:
+    """Runs one fetch through everything that is wrapped around the downloader.
+
+    Plain `def` hooks run on worker threads; a stage that doesn't exist costs nothing.
+    """
+
+    def __init__(
+        self,
+        downloader: Downloader,
+        *,
+        middlewares: Sequence[Any],
+        download_midware: Callable[[Request], Any] | None,
+        named_midware: Callable[[str], Callable[[Request], Any]],
+        pool: CallbackPool,
+    ) -> None:
+        self._downloader = downloader
+        self._pool = pool
+        self._midware = download_midware
+        self._named = named_midware
+        self._before = [m.process_request for m in middlewares if _overrides(m, "process_request")]
+        self._after = [m.process_response for m in reversed(middlewares) if _overrides(m, "process_response")]
+        self._errors = [m.process_exception for m in reversed(middlewares) if _overrides(m, "process_exception")]
+        self._simple = not (self._before or self._after or self._errors or self._midware)
+
+    async def _call(self, function: Callable[..., Any], *args: Any) -> Any:
+        if inspect.iscoroutinefunction(function):
+            return await function(*args)
+        result = await self._pool.call(lambda: function(*args))
+        return await result if inspect.isawaitable(result) else result
+
+    async def fetch(self, request: Request) -> Response:
+        """The response. Raises what the downloader raises, and Replaced."""
+        if self._simple and request.download_midware is None:
+            return await self._downloader.fetch(request)
+        answer = await self._prepare(request)
+        if isinstance(answer, Response):
+            response = answer
+        else:
+            request = answer
+            try:
+                response = await self._downloader.fetch(request)
+            except Exception as error:
+                response = await self._recover(request, error)
+        for step in self._after:
+            result = await self._call(step, request, response)
+            if isinstance(result, Request):
+                raise Replaced(result)
+            if not isinstance(result, Response):
+                raise SpiderError(
+                    f"{_name(step)} returned {type(result).__name__}; process_response must return a Response or a Request"
+                )
+            response = result
+        return response
+
+    async def _prepare(self, request: Request) -> Request | Response:
+        for step in self._before:
+            result = await self._call(step, request)
+            if isinstance(result, Response):
+                return result
+            if isinstance(result, Request):
+                request = result
+            elif result is not None:
+                raise SpiderError(
+                    f"{_name(step)} returned {type(result).__name__}; process_request must return None, a Request or a Response"
+                )
+        own = request.download_midware
+        midware = self._midware if own is None else (self._named(own) if isinstance(own, str) else own)
+        if midware is not None:
+            result = await self._call(midware, request)
+            if isinstance(result, Response | Request):
+                return result
+            if result is not None:
+                raise SpiderError(f"download_midware returned {type(result).__name__}; it must return a Request or None")
+        return request
+
+    async def _recover(self, request: Request, error: Exception) -> Response:
+        for step in self._errors:
+            result = await self._call(step, request, error)
+            if isinstance(result, Request):
+                raise Replaced(result)
+            if isinstance(result, Response):
+                return result
+        raise error
+
+
+def _overrides(middleware: Any, name: str) -> bool:
+    """Whether the middleware does something at this stage (its base class's methods don't)."""
+    found = getattr(type(middleware), name, None)
+    return found is not None and not found.__module__.startswith("netspy.downloader")
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", repr(function))
+
+
+class SubDownloads:
+    """What `await request.fetch()` and `request.download()` use inside a callback: the node's own way of fetching.
+
+    Site limits are kept; there is one try; errors are the caller's.
+    """
+
+    def __init__(self, fetcher: Fetcher, shelf: Shelf, loop: asyncio.AbstractEventLoop, count: Callable[[Response], None]) -> None:
+        self._fetcher = fetcher
+        self._shelf = shelf
+        self._loop = loop
+        self._count = count
+
+    async def fetching(self, request: Request) -> Response:
+        """Fetch on the loop."""
+        site = request.site
+        await self._shelf.enter(site)
+        try:
+            response = await self._fetcher.fetch(request)
+        finally:
+            self._shelf.ended(site)
+        self._count(response)
+        return response
+
+    def blocking(self, request: Request) -> Response:
+        """Fetch from a worker thread and wait for it."""
+        awaitable: Awaitable[Response] = self.fetching(request)
+        return asyncio.run_coroutine_threadsafe(awaitable, self._loop).result()  # type: ignore[arg-type]

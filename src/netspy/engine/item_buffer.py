@@ -1,0 +1,194 @@
+"""The waiting room of items: batches for the pipelines, and the owner of the acks of pages that yielded items.
+
+A page's request stays leased until every item of it is stored or dead-lettered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter, LoggerLike
+from netspy.engine.page import Page
+from netspy.engine.yields import Out
+from netspy.errors import PipelineError
+
+
+class ItemBuffer:
+    """All methods but `flush_all` and `room` return at once; called on the loop."""
+
+    def __init__(
+        self,
+        writer: ItemWriter,
+        item_filter: ItemFilter | None,
+        *,
+        batch_size: int,
+        interval_s: float,
+        bound: int,
+        counters: CountersLike,
+        logger: LoggerLike,
+        alert: Alert,
+        on_stored: Callable[[], None],
+    ) -> None:
+        self._writer = writer
+        self._filter = item_filter
+        self._batch_size = batch_size
+        self._interval_s = interval_s
+        self._bound = bound
+        self._counters = counters
+        self._log = logger
+        self._alert = alert
+        self._on_stored = on_stored
+        self._items: deque[tuple[Page | None, Out]] = deque()
+        self._oldest = 0.0
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._writing: list[tuple[Page | None, Out]] = []
+        self._urgent = False
+        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self.stuck: str | None = None  # why nothing can be stored at all, not even as a dead letter
+
+    def start(self) -> None:
+        """Start the flushing task."""
+        self._task = asyncio.create_task(self._run(), name="netspy-items")
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """The flushing task."""
+        return self._task
+
+    @property
+    def empty(self) -> bool:
+        """Nothing waits and nothing is being written."""
+        return not self._items and not self._writing
+
+    def __len__(self) -> int:
+        return len(self._items) + len(self._writing)
+
+    def add(self, page: Page | None, rows: Sequence[Out]) -> None:
+        """Items of a page (None: of the seeding, which has no request to ack)."""
+        if not self._items:
+            self._oldest = time.monotonic()
+            self._wake.set()
+        for out in rows:
+            self._items.append((page, out))
+        if page is not None:
+            page.pending += len(rows)
+        if len(self._items) >= self._batch_size:
+            self._wake.set()
+        if len(self) >= self._bound:
+            self._room.clear()
+
+    @property
+    def full(self) -> bool:
+        """Whether `room` would wait."""
+        return not self._room.is_set()
+
+    async def room(self) -> None:
+        """Wait until the buffer is below ITEM_MAX_CACHED_COUNT again."""
+        await self._room.wait()
+
+    async def flush_all(self) -> None:
+        """Wait until everything in the buffer is stored or dead-lettered."""
+        self._urgent = True
+        self._wake.set()
+        if self.empty:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle_waiters.append(future)
+        await future
+
+    async def _run(self) -> None:
+        while True:
+            if not self._items:
+                for waiter in self._idle_waiters:
+                    if not waiter.done():
+                        waiter.set_result(None)
+                self._idle_waiters.clear()
+                self._wake.clear()
+                await self._wake.wait()
+            while len(self._items) < self._batch_size and not self._urgent:
+                left = self._oldest + self._interval_s - time.monotonic()
+                if left <= 0:
+                    break
+                self._wake.clear()
+                try:
+                    await asyncio.wait_for(self._wake.wait(), left)
+                except TimeoutError:
+                    break
+            take = min(self._batch_size, len(self._items))
+            self._writing = [self._items.popleft() for _ in range(take)]
+            self._oldest = time.monotonic()
+            await self._store(self._writing)
+            done, self._writing = self._writing, []
+            if len(self._items) < self._bound:
+                self._room.set()
+            for page, _ in done:
+                if page is not None:
+                    page.stored()
+            self._on_stored()
+
+    async def _store(self, batch: list[tuple[Page | None, Out]]) -> None:
+        keep = await self._unseen([out for _, out in batch])
+        if not keep:
+            return
+        rows = [out.row for out in keep]
+        wait_s = 0.5
+        while True:
+            try:
+                result = await self._writer.write(rows)
+            except PipelineError as error:
+                if self.stuck is None:
+                    self._alert("items_stuck", f"items can't be stored, not even as dead letters: {error}; nothing is acked")
+                self.stuck = str(error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, 15.0)
+            else:
+                break
+        self.stuck = None
+        self._counters.inc("items", result.stored)
+        if result.failed:
+            self._counters.inc("item_failed", result.failed)
+        await self._mark([out.fingerprint for out in keep if out.fingerprint is not None])
+
+    async def _unseen(self, outs: list[Out]) -> list[Out]:
+        """Without the items that were stored before, or that stand twice in this batch."""
+        asked = [out.fingerprint for out in outs if out.fingerprint is not None]
+        if self._filter is None or not asked:
+            return outs
+        try:
+            flags = await self._filter.seen(asked)
+        except Exception as error:
+            # Storing a row twice is visible and mendable, dropping it is not: without the filter, items pass.
+            self._counters.inc("dedup_degraded", len(asked))
+            self._log.warning("item dedup is not available, items pass unchecked: {}", error)
+            flags = [False] * len(asked)
+        known = {fingerprint for fingerprint, seen in zip(asked, flags, strict=True) if seen}
+        keep: list[Out] = []
+        for out in outs:
+            if out.fingerprint is not None:
+                if out.fingerprint in known:
+                    self._counters.inc("item_dedup_dropped")
+                    continue
+                known.add(out.fingerprint)
+            keep.append(out)
+        return keep
+
+    async def _mark(self, fingerprints: list[bytes]) -> None:
+        if self._filter is None or not fingerprints:
+            return
+        try:
+            await self._filter.mark(fingerprints)
+        except Exception as error:
+            self._counters.inc("dedup_degraded", len(fingerprints))
+            self._log.warning("item dedup could not be told of {} stored item(s): {}", len(fingerprints), error)
+
+    async def stop(self) -> None:
+        """End the flushing task. Items still here belong to pages that are not acked: they will be crawled again."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)

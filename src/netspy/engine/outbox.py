@@ -1,0 +1,230 @@
+"""The one writer of the frontier: gathers what pages are done with and hands it over in few calls.
+
+Children go to the store before, or in the same step as, their parent's ack. While one call is under way the next
+batch gathers, so the busier a node is, the larger its batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from netspy.engine.contract import CountersLike, LoggerLike
+from netspy.frontier.contract import Frontier, SeedLockLostError
+from netspy.messages.entry import Lease, NewEntry, Settlement
+
+_MAX_PARENTS = 500
+_MAX_CHILDREN = 2000
+
+
+class Outbox:
+    """All methods but `run` return at once; `room` is where back-pressure is felt."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        *,
+        counters: CountersLike,
+        logger: LoggerLike,
+        held: dict[int, Lease],
+        bound: int,
+        linger_s: float,
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._frontier = frontier
+        self._counters = counters
+        self._log = logger
+        self._held = held
+        self._bound = bound
+        self._linger_s = linger_s
+        self._on_progress = on_progress
+        self._settle: list[Settlement] = []
+        self._delay: list[tuple[Lease, float, Any]] = []
+        self._give_up: list[tuple[Lease, bytes]] = []
+        self._release: list[Lease] = []
+        self._puts: list[tuple[Sequence[NewEntry], str | None, asyncio.Future[list[bool]]]] = []
+        self._children = 0
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._busy = False
+        self._urgent = False
+        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start the writing task."""
+        self._task = asyncio.create_task(self._run(), name="netspy-outbox")
+
+    @property
+    def empty(self) -> bool:
+        """Nothing gathered and no call under way."""
+        return not (self._busy or self._settle or self._delay or self._give_up or self._release or self._puts)
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """The writing task; its exception is the frontier's."""
+        return self._task
+
+    def settle(self, lease: Lease, children: Sequence[NewEntry] = (), history: str | None = None) -> None:
+        """The page is done: children in, parent out."""
+        self._settle.append(Settlement(lease, children, history))
+        if children:
+            self._grow(len(children))
+        self._wake.set()
+
+    def delay(self, lease: Lease, seconds: float, payload: Any) -> None:
+        """Another try later."""
+        self._delay.append((lease, seconds, payload))
+        self._wake.set()
+
+    def give_up(self, lease: Lease, record: bytes) -> None:
+        """Failed for good."""
+        self._give_up.append((lease, record))
+        self._wake.set()
+
+    def release(self, leases: Sequence[Lease]) -> None:
+        """Back to the queue, as if it had not been claimed."""
+        self._release.extend(leases)
+        self._wake.set()
+
+    async def put(self, entries: Sequence[NewEntry], *, seed_token: str | None = None) -> list[bool]:
+        """Enqueue now; returns when the store has them. Raises SeedLockLostError."""
+        if not entries:
+            return []
+        future: asyncio.Future[list[bool]] = asyncio.get_running_loop().create_future()
+        self._puts.append((entries, seed_token, future))
+        self._grow(len(entries))
+        self._wake.set()
+        return await future
+
+    def _grow(self, n: int) -> None:
+        self._children += n
+        if self._children >= self._bound:
+            self._room.clear()
+
+    def _shrink(self, n: int) -> None:
+        self._children -= n
+        if self._children < self._bound:
+            self._room.set()
+
+    @property
+    def full(self) -> bool:
+        """Whether `room` would wait."""
+        return not self._room.is_set()
+
+    async def room(self) -> None:
+        """Wait until discovered requests are below REQUEST_BUFFER_MAX_CACHED again."""
+        await self._room.wait()
+
+    async def drained(self) -> None:
+        """Wait until everything gathered so far is in the store."""
+        self._urgent = True
+        if self.empty:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle_waiters.append(future)
+        await future
+
+    async def _run(self) -> None:
+        while True:
+            if not (self._settle or self._delay or self._give_up or self._release or self._puts):
+                self._busy = False
+                for waiter in self._idle_waiters:
+                    if not waiter.done():
+                        waiter.set_result(None)
+                self._idle_waiters.clear()
+                self._wake.clear()
+                await self._wake.wait()
+            self._busy = True
+            if self._linger_s and not self._urgent and not self._puts and len(self._settle) < 64:
+                # On a shared store a call has a fixed price; a few milliseconds gather a batch worth it.
+                await asyncio.sleep(self._linger_s)
+            if self._puts:
+                await self._do_puts()
+            if self._settle:
+                await self._do_settle()
+            if self._delay:
+                delays, self._delay = self._delay, []
+                for (lease, _, _), ours in zip(delays, await self._frontier.delay(delays), strict=True):
+                    self._gone(lease, ours=ours)
+            if self._give_up:
+                failed, self._give_up = self._give_up, []
+                for (lease, _), ours in zip(failed, await self._frontier.give_up(failed), strict=True):
+                    self._gone(lease, ours=ours)
+            if self._release:
+                back, self._release = self._release, []
+                for lease, ours in zip(back, await self._frontier.release(back), strict=True):
+                    self._gone(lease, ours=ours)
+            self._on_progress()
+
+    async def _do_puts(self) -> None:
+        puts, self._puts = self._puts, []
+        plain = [p for p in puts if p[1] is None]
+        if plain:
+            entries: list[NewEntry] = []
+            for some, _, _ in plain:
+                entries.extend(some)
+            flags = await self._frontier.put(entries)
+            at = 0
+            for some, _, future in plain:
+                if not future.done():
+                    future.set_result(flags[at : at + len(some)])
+                at += len(some)
+            self._count_new(flags)
+            self._shrink(len(entries))
+        for some, token, future in puts:
+            if token is None:
+                continue
+            try:
+                flags = await self._frontier.put(some, seed_token=token)
+            except SeedLockLostError as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                self._count_new(flags)
+                if not future.done():
+                    future.set_result(flags)
+            self._shrink(len(some))
+
+    async def _do_settle(self) -> None:
+        batch: list[Settlement] = []
+        children = 0
+        for settlement in self._settle:
+            if batch and (len(batch) >= _MAX_PARENTS or children + len(settlement.children) > _MAX_CHILDREN):
+                break
+            batch.append(settlement)
+            children += len(settlement.children)
+        del self._settle[: len(batch)]
+        settled = await self._frontier.settle(batch)
+        for settlement, acked, new, stale in zip(batch, settled.acked, settled.new, settled.stale, strict=True):
+            self._gone(settlement.lease, ours=acked or stale)
+            if acked and settlement.children:
+                self._count_new(new)
+            if stale:
+                # The store went back behind the put of this page's children: crawl it again.
+                self._held[id(settlement.lease)] = settlement.lease
+                self._release.append(settlement.lease)
+                self._counters.inc("history_changed")
+        self._shrink(children)
+
+    def _count_new(self, flags: Sequence[bool]) -> None:
+        new = sum(flags)
+        self._counters.inc("enqueued", new)
+        if new != len(flags):
+            self._counters.inc("dedup_dropped", len(flags) - new)
+
+    def _gone(self, lease: Lease, *, ours: bool) -> None:
+        self._held.pop(id(lease), None)
+        if not ours:
+            self._counters.inc("lease_lost")
+            self._log.warning(
+                "a lease was lost before its page was finished (lease seq {}): another node has the request now", lease.seq
+            )
+
+    async def stop(self) -> None:
+        """End the writing task; what is still gathered stays leased and comes back by its deadline."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)

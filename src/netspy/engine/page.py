@@ -1,0 +1,56 @@
+"""One request at work: its lease, what became of it so far, and the last step once its items are stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from netspy.engine.yields import Origin
+from netspy.messages.entry import Lease, NewEntry
+from netspy.messages.request import Request
+from netspy.messages.response import Response
+
+
+class Page:
+    """A claimed request from its start to its last step.
+
+    `pending` counts items not stored yet. `finish` names the last step (ack, another try, give up): it is taken at
+    once when nothing is pending, else when the item buffer says that the last item is stored.
+    """
+
+    __slots__ = (
+        "children", "final", "function", "history", "iterator", "job", "lease", "origin", "pending", "put_early",
+        "request", "response", "started", "task", "timed_out",
+    )  # fmt: skip
+
+    def __init__(self, lease: Lease, request: Request, origin: Origin, started: float) -> None:
+        self.lease = lease
+        self.request = request
+        self.origin = origin
+        self.started = started
+        self.response: Response | None = None
+        self.function: Callable[..., Any] | None = None
+        self.iterator: Any = None
+        self.children: list[NewEntry] = []
+        self.history: str | None = None
+        self.put_early = False
+        self.pending = 0
+        self.final: Callable[[], None] | None = None
+        self.job: asyncio.Future[Any] | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.timed_out = False
+
+    def finish(self, final: Callable[[], None]) -> None:
+        """Take the last step, now or when the last item is stored."""
+        if self.pending:
+            self.final = final
+        else:
+            final()
+
+    def stored(self) -> None:
+        """One item of this page is stored or dead-lettered."""
+        self.pending -= 1
+        if not self.pending and self.final is not None:
+            final, self.final = self.final, None
+            final()

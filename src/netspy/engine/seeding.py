@@ -1,0 +1,210 @@
+"""Seeding: one node at a time draws start_requests lazily and hands the seeds over while it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from netspy.engine.contract import LoggerLike
+from netspy.engine.item_buffer import ItemBuffer
+from netspy.engine.outbox import Outbox
+from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, user_line
+from netspy.errors import SpiderError
+from netspy.frontier.contract import Frontier, SeedLockLostError
+from netspy.messages.entry import NewEntry, SeedGrant
+
+_CHUNK = 500
+_BUFFERED = 2000
+_PAUSE_S = 0.05
+
+
+class _Stopped(Exception):  # noqa: N818 - leaves the generator, not an error
+    """The node stops, or the lock is somebody else's."""
+
+
+class Seeder:
+    """Draws the seeds of one run under the seeding lock.
+
+    A plain generator runs in a thread of its own, so that a slow one holds nobody up: what it has yielded is handed
+    over every few hundredths of a second, and it pauses while more than SPIDER_SEED_AHEAD requests are queued.
+    """
+
+    def __init__(
+        self,
+        spider: Any,
+        *,
+        name: str,
+        frontier: Frontier,
+        outbox: Outbox,
+        items: ItemBuffer,
+        sorter: Sorter,
+        logger: LoggerLike,
+        ahead: int,
+        queued: Callable[[], int],
+        renew_every_s: float,
+        context: Any,
+    ) -> None:
+        self._spider = spider
+        self._name = name
+        self._frontier = frontier
+        self._outbox = outbox
+        self._items = items
+        self._sorter = sorter
+        self._log = logger
+        self._ahead = ahead
+        self._queued = queued
+        self._renew_every_s = renew_every_s
+        self._context = context
+        self._stop = False
+        self._drawn: deque[Yielded] = deque()
+        self._size = 0
+        self._condition = threading.Condition()
+        self._drawing_done = False
+        self._error: BaseException | None = None
+        self.seeds = 0  # handed over so far
+        self.error: str | None = None  # why start_requests failed
+
+    def stop(self) -> None:
+        """Draw no more; what has been drawn is still handed over."""
+        self._stop = True
+        with self._condition:
+            self._condition.notify_all()
+
+    async def run(self, grant: SeedGrant) -> bool:
+        """Seed under `grant.token`. True when start_requests came to its end.
+
+        A raising start_requests sets the state *failed*, after everything it had yielded was handed over. A node
+        that stops in the middle leaves the lock to run out: the next one draws again, under dedup.
+        """
+        assert grant.token is not None  # noqa: S101 - the caller checked
+        token = grant.token
+        origin = Origin(f"{self._name}.start_requests", f"s{grant.generation}".encode())
+        renewer = asyncio.create_task(self._renew(token), name="netspy-seed-lock")
+        try:
+            if inspect.isasyncgenfunction(self._spider.start_requests):
+                await self._run_async(origin, token)
+            else:
+                await self._run_thread(origin, token)
+        except SeedLockLostError:
+            self._log.warning("another node took over the seeding; this one stops seeding")
+            return False
+        finally:
+            renewer.cancel()
+            self.stop()
+        if self._error is not None:
+            error = self._error
+            if isinstance(error, SpiderError):
+                self.error = str(error)
+            else:
+                self.error = f"start_requests ({user_line(error)}) raised {type(error).__name__}: {error}"
+            self._log.error("{}: {} after {} seed(s); what was yielded is crawled", self._name, self.error, self.seeds)
+            await self._frontier.seed_finish(token, error=self.error)
+            return False
+        if self._stop:
+            return False
+        if not await self._frontier.seed_finish(token):
+            self._log.warning("the seeding lock was taken over while the last seeds were handed over")
+        return True
+
+    async def _renew(self, token: str) -> None:
+        while True:
+            await asyncio.sleep(self._renew_every_s)
+            if not await self._frontier.seed_renew(token):
+                self.stop()
+                return
+
+    async def _hand_over(self, out: Yielded, token: str) -> None:
+        if out.rows:
+            self._items.add(None, out.rows)
+            await self._items.room()
+        entries: list[NewEntry] = out.children
+        for at in range(0, len(entries), _CHUNK):
+            await self._outbox.put(entries[at : at + _CHUNK], seed_token=token)
+        self.seeds += len(entries)
+
+    async def _pause_if_ahead(self) -> None:
+        while not self._stop and self._queued() >= self._ahead:
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _run_async(self, origin: Origin, token: str) -> None:
+        out = Yielded()
+        last = asyncio.get_running_loop().time()
+        try:
+            generator = self._spider.start_requests()
+            origin.generator = generator
+            async for value in generator:
+                self._sorter.sort(out, self._as_request(value), origin)
+                now = asyncio.get_running_loop().time()
+                if len(out) >= _CHUNK or now - last > _PAUSE_S:
+                    await self._hand_over(out, token)
+                    out, last = Yielded(), now
+                    await self._pause_if_ahead()
+                if self._stop:
+                    break
+        except (SeedLockLostError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            self._error = error
+        await self._hand_over(out, token)
+
+    # -- plain generators ------------------------------------------------------------------------------------
+
+    def _as_request(self, value: Any) -> Any:
+        return self._spider.request_from_seed(value) if isinstance(value, str) else value
+
+    def _draw(self, origin: Origin) -> None:
+        """In the seeding thread."""
+        try:
+            iterator = as_iterator(self._spider.start_requests())
+            if iterator is None:
+                raise SpiderError(
+                    f"{self._name}.start_requests returned None; yield requests from it, or return a list of them"
+                )
+            origin.generator = iterator
+            for value in iterator:
+                out = Yielded()
+                self._sorter.sort(out, self._as_request(value), origin)
+                with self._condition:
+                    while self._size >= _BUFFERED and not self._stop:
+                        self._condition.wait(0.5)
+                    if self._stop:
+                        raise _Stopped
+                    self._drawn.append(out)
+                    self._size += len(out)
+        except _Stopped:
+            pass
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._drawing_done = True
+
+    async def _run_thread(self, origin: Origin, token: str) -> None:
+        thread = threading.Thread(
+            target=lambda: self._context.copy().run(self._draw, origin), name="netspy-seeding", daemon=True
+        )
+        thread.start()
+        wait_s = 0.001
+        while True:
+            done = self._drawing_done
+            gathered = Yielded()
+            with self._condition:
+                while self._drawn and len(gathered) < _CHUNK:
+                    out = self._drawn.popleft()
+                    gathered.children.extend(out.children)
+                    gathered.rows.extend(out.rows)
+                    self._size -= len(out)
+                self._condition.notify_all()
+            if len(gathered):
+                await self._hand_over(gathered, token)
+                wait_s = 0.001
+                await self._pause_if_ahead()
+            elif done or self._stop:
+                return
+            else:
+                # Quick at first for the seeds of a list, then easy on a generator that takes its time.
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, _PAUSE_S)

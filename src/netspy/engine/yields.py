@@ -1,0 +1,226 @@
+"""What a callback may yield, turned into frontier entries and item rows.
+
+Runs where the callback runs (a worker thread or the loop), so that a value that can't be taken is reported with the
+line that yielded it, and costs only itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from netspy.engine.callbacks import Callbacks
+from netspy.engine.contract import CountersLike, LoggerLike
+from netspy.errors import InvalidUrlError, ItemError, SerializationError
+from netspy.messages.entry import NewEntry
+from netspy.messages.item import Item, UpdateItem
+from netspy.messages.request import Request, callback_problem
+from netspy.messages.row import Row
+
+_BAD_URLS_REMEMBERED = 2000
+
+
+class Origin:
+    """Where values come from: whose children they are, and how to name the place in messages.
+
+    `identity` makes the ids of children that bypass the repeat filter stable: parent entry (or seeding) + ordinal.
+    """
+
+    __slots__ = ("generator", "identity", "label", "ordinal", "url")
+
+    def __init__(self, label: str, identity: bytes, url: str = "") -> None:
+        self.label = label
+        self.identity = identity
+        self.url = url
+        self.ordinal = 0
+        self.generator: Any = None
+
+    def where(self) -> str:
+        """`Spider.parse (main.py:14), while handling URL`."""
+        frame = getattr(self.generator, "gi_frame", None) or getattr(self.generator, "ag_frame", None)
+        place = f" ({frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno})" if frame is not None else ""
+        return f"{self.label}{place}" + (f", while handling {self.url}" if self.url else "")
+
+
+class Out(NamedTuple):
+    """One row with the fingerprint the item filter asks about; None = not deduplicated."""
+
+    row: Row
+    fingerprint: bytes | None
+
+
+class Yielded:
+    """One hand-over from a callback: what it yielded so far, whether there is more, and how it ended."""
+
+    __slots__ = ("children", "error", "more", "rows", "verdict")
+
+    def __init__(self) -> None:
+        self.children: list[NewEntry] = []
+        self.rows: list[Out] = []
+        self.more = False
+        self.error: Exception | None = None
+        self.verdict: bool | None = None  # what `validate` said
+
+    def __len__(self) -> int:
+        return len(self.children) + len(self.rows)
+
+
+class Sorter:
+    """Sorts yielded values for one spider. `shared` says that requests leave the process."""
+
+    def __init__(
+        self,
+        spider: Any,
+        callbacks: Callbacks,
+        *,
+        shared: bool,
+        default_table: str,
+        filter_items: bool,
+        ignore: Any,
+        counters: CountersLike,
+        logger: LoggerLike,
+    ) -> None:
+        self._spider = spider
+        self._callbacks = callbacks
+        self._shared = shared
+        self._table = default_table
+        self._filter_items = filter_items
+        self._ignore = ignore
+        self._counters = counters
+        self._log = logger
+        self._bad_urls: set[str] = set()
+        self._good_callbacks: set[Any] = set()
+
+    def sort(self, out: Yielded, value: Any, origin: Origin) -> None:
+        """Put one yielded value into `out`; a value that can't be taken is reported and counted."""
+        kind = type(value)
+        if kind is Request:
+            self._request(out, value, origin)
+        elif kind is dict:
+            out.rows.append(Out(Row(self._table, value), None))
+        elif value is None:
+            return
+        elif isinstance(value, Request):
+            self._request(out, value, origin)
+        elif isinstance(value, Item):
+            self._item(out, value, origin)
+        elif isinstance(value, list | tuple):
+            for inner in value:
+                self.sort(out, inner, origin)
+        elif isinstance(value, dict):
+            out.rows.append(Out(Row(self._table, dict(value)), None))
+        elif callable(value) and not isinstance(value, type):
+            value()
+        else:
+            self._refuse(
+                origin,
+                f"yielded {kind.__name__} {_short(value)}, which netspy can't take: "
+                "yield a Request, an Item, a dict, a callable, None or a list of these",
+            )
+
+    def _refuse(self, origin: Origin, text: str, counter: str = "parse_error") -> None:
+        self._counters.inc(counter)
+        self._log.error("{}: {}", origin.where(), text)
+
+    def entry(self, request: Request, origin: Origin) -> NewEntry | None:
+        """A request as a frontier entry; None when it can't be taken (reported)."""
+        ordinal = origin.ordinal
+        origin.ordinal = ordinal + 1
+        problem = self._callback_problem(request)
+        if problem is not None:
+            self._refuse(origin, f"yielded a request for {request.url} whose {problem}")
+            return None
+        try:
+            site = request.site
+            identity = request.digest(self._ignore)
+            if not request.filter_repeat:
+                # Its place, and what it is: a page that yields something else at its second try loses nothing.
+                identity = blake2b(b"%s#%d#%s" % (origin.identity, ordinal, identity), digest_size=16).digest()
+            payload: Any = request.pack() if self._shared else request
+        except InvalidUrlError as error:
+            self._counters.inc("invalid_url")
+            if len(self._bad_urls) < _BAD_URLS_REMEMBERED and request.url not in self._bad_urls:
+                self._bad_urls.add(request.url)
+                self._log.warning("{}: request skipped: {}", origin.where(), error)
+            return None
+        except SerializationError as error:
+            self._refuse(origin, f"yielded a request for {request.url} that can't travel: {error}")
+            return None
+        return NewEntry(payload, identity, request.priority, site)
+
+    def _callback_problem(self, request: Request) -> str | None:
+        for role, callback in (("callback", request.callback), ("errback", request.errback)):
+            if callback is None:
+                continue
+            if isinstance(callback, str):
+                if callback not in self._callbacks:
+                    return f"{role} is unknown: {self._callbacks.problem(callback)}"
+            elif self._shared:
+                key = getattr(callback, "__func__", callback)
+                if key in self._good_callbacks:
+                    continue
+                problem = callback_problem(callback, self._spider)
+                if problem is None and callback.__name__ not in self._callbacks:
+                    problem = self._callbacks.problem(callback.__name__)
+                if problem is not None:
+                    return f"{role} can't be called from another process: {problem}"
+                self._good_callbacks.add(key)
+            elif not callable(callback):
+                return f"{role} {callback!r} can't be called"
+        return None
+
+    def _request(self, out: Yielded, request: Request, origin: Origin) -> None:
+        entry = self.entry(request, origin)
+        if entry is not None:
+            out.children.append(entry)
+
+    def _item(self, out: Yielded, item: Item, origin: Origin) -> None:
+        try:
+            item.pre_to_db()
+            update = item.update_key if isinstance(item, UpdateItem) else None
+            row = Row(item.table_name, item.to_dict(), item.pipelines, update, item.unique_key)
+            fingerprint = bytes.fromhex(item.fingerprint) if self._filter_items else None
+        except ItemError as error:
+            self._refuse(origin, f"yielded an item that can't be stored: {error}", "item_failed")
+            return
+        out.rows.append(Out(row, fingerprint))
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def as_iterator(result: Any) -> Any:
+    """What a plain callback returned, as something to draw from; None when there is nothing."""
+    if result is None:
+        return None
+    if hasattr(result, "__next__"):
+        return result
+    if isinstance(result, list | tuple):
+        return iter(result)
+    return iter((result,))
+
+
+def draw(iterator: Any, sort: Callable[[Any], None], size: Callable[[], int], limit: int) -> bool:
+    """Draw values until `limit` are gathered or the iterator ends; True when there may be more."""
+    for value in iterator:
+        sort(value)
+        if size() >= limit:
+            return True
+    return False
+
+
+def user_line(error: BaseException) -> str:
+    """`main.py:14` of the last frame outside netspy, for one-line reports."""
+    place = ""
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if "/netspy/" not in code.co_filename.replace("\\", "/") or not place:
+            place = f"{code.co_filename.rsplit('/', 1)[-1]}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place or "?"
+
+

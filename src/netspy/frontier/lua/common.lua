@@ -1,0 +1,47 @@
+-- Shared by all scripts. ARGV[1] is the time in ms that a test hands in, or '' for the server's own clock.
+local function now_ms()
+  if ARGV[1] ~= '' then return tonumber(ARGV[1]) end
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+-- Numbers above 2^31 print in scientific notation unless told otherwise.
+local function whole(x)
+  return string.format('%.0f', x)
+end
+
+-- An emptied collection is deleted and comes back without a lifetime, so every write of a run key sets it again.
+local function keep(ttl, ...)
+  if ttl ~= '0' then
+    for _, key in ipairs({...}) do redis.call('PEXPIRE', key, ttl) end
+  end
+end
+
+-- Lua can hand over about 7,990 values in one call.
+local function add_all(key, pairs_)
+  for i = 1, #pairs_, 1000 do
+    redis.call('ZADD', key, unpack(pairs_, i, math.min(i + 999, #pairs_)))
+  end
+end
+
+local function remove_all(key, members)
+  local removed = 0
+  for i = 1, #members, 1000 do
+    removed = removed + redis.call('ZREM', key, unpack(members, i, math.min(i + 999, #members)))
+  end
+  return removed
+end
+
+local function wrong_type(key, wanted)
+  local found = redis.call('TYPE', key).ok
+  if found ~= wanted and found ~= 'none' then
+    return redis.error_reply('NETSPYTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. wanted)
+  end
+end
+
+-- The store's history: which server process's memory this is, and which seeding generation. What was put under
+-- another history may be gone.
+local function history_of(meta)
+  local h = redis.call('HMGET', meta, 'history', 'gen')
+  return (h[1] or '') .. ':' .. (h[2] or '0')
+end

@@ -1,0 +1,53 @@
+--[[
+join: check the namespace and register as a node.
+
+KEYS    1 meta   2 nodes   3 beats   then the keys whose types are checked
+ARGV    1 now   2 epoch: to join again, the one this node knows; '' at start   3 epoch to give a new namespace   4 lifetime
+        5 owner class   6 owner kind   7 format version   8 take over (1 or 0)   9 JSON report   10 server run id
+        11 Bloom layout line, or ''   12 position in KEYS of the dedup layout, followed by count, set and the layers
+        then the type of each key from KEYS[4] on
+RETURN  {'OK', node, epoch, history, layout found}
+        {'TYPE', key, found, wanted}…   {'OWNER', class, kind}   {'VERSION', found}   {'LAYOUT', found or '', key}   {'LOST'}
+Nothing is changed unless the answer is OK.
+]]
+--@include common
+local types = {[1] = 'hash', [2] = 'hash', [3] = 'zset'}
+for i = 4, #KEYS do types[i] = ARGV[12 + i - 3] end
+local wrong = {}
+for i, key in ipairs(KEYS) do
+  local found = redis.call('TYPE', key).ok
+  if found ~= 'none' and found ~= types[i] then
+    for _, text in ipairs({'TYPE', key, found, types[i]}) do wrong[#wrong + 1] = text end
+  end
+end
+if #wrong > 0 then return wrong end
+
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if ARGV[2] ~= '' and epoch ~= ARGV[2] then return {'LOST'} end
+if epoch then
+  local version, class, kind = unpack(redis.call('HMGET', KEYS[1], 'version', 'class', 'kind'))
+  if version ~= ARGV[7] then return {'VERSION', version or ''} end
+  if (class ~= ARGV[5] or kind ~= ARGV[6]) and ARGV[8] ~= '1' then return {'OWNER', class or '', kind or ''} end
+end
+local layout = ''
+if ARGV[11] ~= '' then
+  local at = tonumber(ARGV[12])
+  layout = redis.call('HGET', KEYS[at], 'layout') or ''
+  if layout ~= ARGV[11] then
+    for i = at + 3, #KEYS do
+      if redis.call('EXISTS', KEYS[i]) == 1 then return {'LAYOUT', layout, KEYS[i]} end
+    end
+  end
+end
+
+local now = now_ms()
+if not epoch then
+  epoch = ARGV[3]
+  redis.call('HSET', KEYS[1], 'epoch', epoch, 'version', ARGV[7], 'created', whole(now))
+end
+redis.call('HSET', KEYS[1], 'class', ARGV[5], 'kind', ARGV[6], 'history', ARGV[10])
+local node = string.format('%08.0f', redis.call('HINCRBY', KEYS[1], 'nodes', 1))
+redis.call('ZADD', KEYS[3], whole(now), node)
+redis.call('HSET', KEYS[2], node, ARGV[9], node .. ':s', whole(now))
+keep(ARGV[4], KEYS[1], KEYS[2], KEYS[3])
+return {'OK', node, epoch, history_of(KEYS[1]), layout}

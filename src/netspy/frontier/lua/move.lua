@@ -1,0 +1,55 @@
+--[[
+move: release, delay or give up leases that are still ours.
+
+KEYS    1 meta   2 nodes   3 beats   4 z_requests   5 z_inflight   6 z_delayed   7 failed_requests
+ARGV    1 now   2 epoch   3 node   4 lifetime   5 op   6 what: release, delay or give_up   then for each lease
+        the leased member, ms from now ('' unless delay), text: new JSON (delay; '' keeps the old), record (give_up)
+RETURN  {'OK', flags, history}   flags: one digit per lease, 1 = moved, 0 = not ours any more
+        {'AGAIN', flags, history}  {'STALEOP', last}  {'NOTREG'}  {'LOST'}
+release: back to the old place in the queue, without counting the delivery. It begins with a removal, so it goes through
+when memory is full.
+]]
+--@include common
+--@include node
+--@include entry
+local no = stranger()
+if no then return no end
+local op = tonumber(ARGV[5])
+local again = write_done_before(op)
+if again then return again end
+local what = ARGV[6]
+local bad = wrong_type(KEYS[4], 'zset') or wrong_type(KEYS[5], 'zset') or wrong_type(KEYS[6], 'zset') or wrong_type(KEYS[7], 'list')
+if bad then return bad end
+if (#ARGV - 6) % 3 ~= 0 then return redis.error_reply('NETSPYARGS ' .. what .. ' got ' .. #ARGV .. ' arguments') end
+for i = 7, #ARGV, 3 do
+  local text, wait = ARGV[i + 2], tonumber(ARGV[i + 1])
+  if (what == 'delay' and (not wait or wait - wait ~= 0 or (text ~= '' and sub(text, 1, 1) ~= '{')))
+    or (what == 'give_up' and text == '') then
+    return redis.error_reply('NETSPYARGS ' .. what .. ': lease ' .. ((i - 7) / 3) .. ' is malformed')
+  end
+end
+
+local now = now_ms()
+local flags = {}
+for i = 7, #ARGV, 3 do
+  local member = ARGV[i]
+  if redis.call('ZREM', KEYS[5], member) == 0 then
+    flags[#flags + 1] = '0'
+  else
+    flags[#flags + 1] = '1'
+    local prio, json = tail_of(member, 42)
+    if what == 'release' then
+      redis.call('ZADD', KEYS[4], prio, sub(member, 1, 15) .. deliveries(member, -1) .. sub(member, 18, 26) .. json)
+    elseif what == 'delay' then
+      if ARGV[i + 2] ~= '' then json = ARGV[i + 2] end
+      redis.call('ZADD', KEYS[6], whole(now + tonumber(ARGV[i + 1])), sub(member, 1, 26) .. prio .. json)
+    else
+      redis.call('RPUSH', KEYS[7], ARGV[i + 2])
+    end
+  end
+end
+local answer = table.concat(flags)
+redis.call('HDEL', KEYS[2], '')
+remember_write(op, answer)
+keep(ARGV[4], KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7])
+return {'OK', answer, history_of(KEYS[1])}

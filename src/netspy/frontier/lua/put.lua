@@ -1,0 +1,56 @@
+--[[
+put: deduplicate and enqueue in one step.
+
+KEYS    1 meta   2 nodes   3 beats   4 z_requests   5 lock:seed   6 dedup layout   7 dedup count   8 dedup set   9… layers
+ARGV    1 now   2 epoch   3 node   4 lifetime   5 op   6 dedup kind (none, set, bloom)   7 dedup lifetime
+        8 layout line   9 seed token or ''   10 number of entries   then for each: id, site, priority, JSON
+RETURN  {'OK', flags, history, count}   flags: one digit per entry, 1 = queued, 0 = a repeat; count: fingerprints known
+        {'AGAIN', flags, history}       this op was done before
+        {'STALEOP', last}  {'NOTREG'}  {'LOST'}   nothing was changed
+        {'NOTSEEDER'}                   the seeding lock is somebody else's
+Fails whole when memory is full: HINCRBY is its first write.
+]]
+--@include common
+--@include node
+--@include entry
+--@include dedup
+local no = stranger()
+if no then return no end
+local op = tonumber(ARGV[5])
+local again = write_done_before(op)
+if again then return again end
+if ARGV[9] ~= '' then
+  local lock = redis.call('GET', KEYS[5]) or ''
+  if string.match(lock, '^seeding (%S+)') ~= ARGV[9] then return {'NOTSEEDER'} end
+end
+local n = tonumber(ARGV[10])
+if #ARGV ~= 10 + 4 * n then return redis.error_reply('NETSPYARGS put got ' .. #ARGV .. ' arguments for ' .. n .. ' entries') end
+local bad = wrong_type(KEYS[4], 'zset')
+if bad then return bad end
+for i = 11, 10 + 4 * n, 4 do
+  local prio = tonumber(ARGV[i + 2])
+  if #ARGV[i] ~= 16 or #ARGV[i + 1] ~= 8 or not prio or prio ~= prio or prio - prio ~= 0 or sub(ARGV[i + 3], 1, 1) ~= '{' then
+    return redis.error_reply('NETSPYARGS put: entry ' .. ((i - 11) / 4) .. ' is malformed')
+  end
+end
+local err, known = collection(ARGV[6], 6, ARGV[8], ARGV[7])
+if err then return err end
+
+local seq = redis.call('HINCRBY', KEYS[1], 'seq', n) - n
+local flags, add = {}, {}
+for i = 11, 10 + 4 * n, 4 do
+  seq = seq + 1
+  if known.add(ARGV[i]) then
+    flags[#flags + 1] = '1'
+    add[#add + 1] = ARGV[i + 2]
+    add[#add + 1] = new_entry(seq, ARGV[i + 1], ARGV[i + 3])
+  else
+    flags[#flags + 1] = '0'
+  end
+end
+add_all(KEYS[4], add)
+local count = known.finish()
+local answer = table.concat(flags)
+remember_write(op, answer)
+keep(ARGV[4], KEYS[1], KEYS[2], KEYS[4])
+return {'OK', answer, history_of(KEYS[1]), count}

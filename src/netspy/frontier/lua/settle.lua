@@ -1,0 +1,78 @@
+--[[
+settle: for each finished parent that is still ours, put its children, then drop it.
+
+KEYS    1 meta   2 nodes   3 beats   4 z_requests   5 z_inflight   6 dedup layout   7 dedup count   8 dedup set   9… layers
+ARGV    1 now   2 epoch   3 node   4 lifetime   5 op   6 dedup kind   7 dedup lifetime   8 layout line
+        9 number of parents   then for each: leased member, history or '', number of children,
+        then for each child: id, site, priority, JSON
+RETURN  {'OK', answer, history, count}   answer: for each parent `a` (acked), `x` (not ours) or `h` (its earlier children
+        were put under another history), followed by one digit per child of an acked one
+        {'AGAIN', answer, history}  {'STALEOP', last}  {'NOTREG'}  {'LOST'}
+With children it fails whole when memory is full (HINCRBY first); without, it begins with a removal and goes through.
+]]
+--@include common
+--@include node
+--@include entry
+--@include dedup
+local no = stranger()
+if no then return no end
+local op = tonumber(ARGV[5])
+local again = write_done_before(op)
+if again then return again end
+local bad = wrong_type(KEYS[4], 'zset') or wrong_type(KEYS[5], 'zset')
+if bad then return bad end
+local at, children = 10, 0
+for _ = 1, tonumber(ARGV[9]) do
+  local n = tonumber(ARGV[at + 2])
+  at = at + 3
+  for _ = 1, n do
+    local prio = tonumber(ARGV[at + 2])
+    if not prio or prio ~= prio or prio - prio ~= 0 or #ARGV[at] ~= 16 or #ARGV[at + 1] ~= 8 or sub(ARGV[at + 3] or '', 1, 1) ~= '{' then
+      return redis.error_reply('NETSPYARGS settle: child ' .. children .. ' is malformed')
+    end
+    children = children + 1
+    at = at + 4
+  end
+end
+if at ~= #ARGV + 1 then return redis.error_reply('NETSPYARGS settle got ' .. #ARGV .. ' arguments, expected ' .. (at - 1)) end
+local err, known
+if children > 0 then
+  err, known = collection(ARGV[6], 6, ARGV[8], ARGV[7])
+  if err then return err end
+end
+
+local seq = 0
+if children > 0 then
+  seq = redis.call('HINCRBY', KEYS[1], 'seq', children) - children
+end
+local history = history_of(KEYS[1])
+local answer, add = {}, {}
+at = 10
+for _ = 1, tonumber(ARGV[9]) do
+  local member, put_under, n = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  at = at + 3
+  if put_under ~= '' and put_under ~= history then
+    answer[#answer + 1] = 'h'
+  elseif redis.call('ZREM', KEYS[5], member) == 0 then
+    answer[#answer + 1] = 'x'
+  else
+    answer[#answer + 1] = 'a'
+    for i = at, at + 4 * n - 4, 4 do
+      seq = seq + 1
+      if known.add(ARGV[i]) then
+        answer[#answer + 1] = '1'
+        add[#add + 1] = ARGV[i + 2]
+        add[#add + 1] = new_entry(seq, ARGV[i + 1], ARGV[i + 3])
+      else
+        answer[#answer + 1] = '0'
+      end
+    end
+  end
+  at = at + 4 * n
+end
+add_all(KEYS[4], add)
+local count = known and known.finish() or 0
+answer = table.concat(answer)
+remember_write(op, answer)
+keep(ARGV[4], KEYS[1], KEYS[2], KEYS[4], KEYS[5])
+return {'OK', answer, history, count}

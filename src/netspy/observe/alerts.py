@@ -1,0 +1,55 @@
+"""Alerts: things that a person should know of now, said once per interval and kind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from netspy.observe.faults import what
+from netspy.observe.log import get_logger
+
+Send = Callable[[str, str], None]
+
+
+class Alerts:
+    """Logs each alert as a WARNING and hands it to `send(kind, message)`; never raises.
+
+    An alert of the same kind within `interval_s` (WARNING_INTERVAL) is counted and left out; the next one
+    that goes out says how many were. `send` None only logs.
+    """
+
+    def __init__(
+        self,
+        send: Send | None = None,
+        interval_s: float = 300.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._send = send
+        self._interval_s = interval_s
+        self._clock = clock
+        self._last: dict[str, float] = {}
+        self._held: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._logger = get_logger("alert")
+
+    def raise_alert(self, kind: str, message: str) -> bool:
+        """Say `message` unless this `kind` was alerted within the interval. True when it was said."""
+        now = self._clock()
+        with self._lock:
+            last = self._last.get(kind)
+            if last is not None and now - last < self._interval_s:
+                self._held[kind] = self._held.get(kind, 0) + 1
+                return False
+            self._last[kind] = now
+            held = self._held.pop(kind, 0)
+        if held:
+            message = f"{message} ({held:,} more of this kind since the last alert)"
+        self._logger.warning("{}: {}", kind, message)  # noqa: PLE1205 - brace style
+        if self._send is not None:
+            try:
+                self._send(kind, message)
+            except Exception as error:
+                # The alert is in the log already; a broken channel must not stop the crawl.
+                self._logger.warning("sending alert {} failed: {}", kind, what(error))  # noqa: PLE1205
+        return True

@@ -1,0 +1,283 @@
+"""Logging: one sink on stderr, optionally one file, both without passwords.
+
+loguru does the work; it is imported at the first message, so that `import netspy` stays light. The log
+belongs to the process, not to a spider: the last `setup` decides.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from netspy.errors import ConfigError
+from netspy.observe.faults import short_traceback
+from netspy.settings import hide_password
+
+if TYPE_CHECKING:
+    from netspy.settings import Settings
+
+Write = Callable[[str], None]
+
+_SCREEN_FORMAT = "<dim>{time:HH:mm:ss}</dim> <level>{level.name: <8}</level> {where}: {text}\n{trace}"
+_PLAIN_FORMAT = "{time:YYYY-MM-DD HH:mm:ss.SSS} {level.name: <8} {where}: {text}\n{trace}"
+
+_HTTP_USER = re.compile(r"""(?i)\b(https?://)([^\s/?#"'<>]*)@""")
+_STORE_URL = re.compile(r"""(?i)\b(?!https?:)[a-z][a-z0-9+.-]*://[^\s"'<>]+""")
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
+
+def without_passwords(text: str) -> str:
+    """`text` with the passwords of all URLs in it replaced by ***.
+
+    In http(s) URLs only what stands before the host is touched (`https://example.com/@name` stays as it is):
+    log lines quote page URLs. Store URLs get the stricter treatment, since people put raw passwords in them.
+    """
+    if "://" not in text or "@" not in text:
+        return text
+    text = _HTTP_USER.sub(
+        lambda m: m[1] + (m[2].partition(":")[0] + ":" if ":" in m[2] else "") + "***@", text
+    )
+    return _STORE_URL.sub(lambda m: hide_password(m[0]), text)
+
+
+def without_escapes(text: str) -> str:
+    """`text` without terminal escapes: what a page says must not steer the terminal or colour a file."""
+    if "\x1b" not in text:
+        return text
+    return _ANSI.sub("", text).replace("\x1b", "\\x1b")
+
+
+class _Screen:
+    """The stderr sink. A progress panel may take the lines over to print them above itself."""
+
+    def __init__(self, stream: TextIO | None, redirected: Write | None = None) -> None:
+        self._stream = stream  # None: whatever sys.stderr is when a line is written
+        self.redirected = redirected
+
+    def stream(self) -> TextIO | None:
+        return self._stream if self._stream is not None else sys.stderr
+
+    def write(self, message: str) -> None:
+        text = str(message)
+        if self.redirected is not None:
+            self.redirected(text)
+            return
+        stream = self.stream()
+        if stream is None:
+            return
+        try:
+            try:
+                stream.write(text)
+            except UnicodeEncodeError:
+                encoding = stream.encoding or "ascii"
+                stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            stream.flush()
+        except (OSError, ValueError):
+            # Whoever read stderr is gone (closed pipe, closed file); the crawl goes on without it.
+            return
+
+
+class _Log:
+    """The process's log as set up last."""
+
+    def __init__(self) -> None:
+        self.node = ""
+        self.full_traceback = False
+        self.screen = _Screen(None)
+        self.handlers: list[int] = []
+        self.route: _Route | None = None
+
+
+def _loguru() -> Any:
+    from loguru import logger
+
+    return logger
+
+
+class _Route(logging.Handler):
+    """Hands what other libraries log at WARNING and above through the standard library to our sinks."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            level: str | int = record.levelno
+            if record.levelname in {"WARNING", "ERROR", "CRITICAL"}:
+                level = record.levelname
+            _loguru().opt(exception=record.exc_info).bind(name=record.name).log(
+                level, "{}", record.getMessage()
+            )
+        except Exception:
+            self.handleError(record)
+
+
+_LOG = _Log()
+
+
+def _complete(record: Any) -> None:
+    """Add what our formats show. The record's message loses its passwords for every sink that comes after."""
+    name = record["extra"].get("name") or record["name"] or "netspy"
+    record["where"] = f"{name}[{_LOG.node}]" if _LOG.node else name
+    record["text"] = record["message"] = without_escapes(without_passwords(record["message"]))
+    error = record["exception"]
+    record["trace"] = ""
+    if error is not None and error.value is not None:
+        trace = short_traceback(error.value, full=_LOG.full_traceback)
+        record["trace"] = without_escapes(without_passwords(trace))
+
+
+def _screen_format(record: Any) -> str:
+    _complete(record)
+    return _SCREEN_FORMAT
+
+
+def _plain_format(record: Any) -> str:
+    _complete(record)
+    return _PLAIN_FORMAT
+
+
+def is_terminal(stream: object) -> bool:
+    """Whether `stream` is a terminal that understands cursor movements and colours."""
+    try:
+        return bool(stream.isatty()) and os.environ.get("TERM", "") != "dumb"  # type: ignore[attr-defined]
+    except (AttributeError, ValueError):  # no stream at all, or a closed one
+        return False
+
+
+def setup(settings: Settings, *, spider: str, node: str = "", stream: TextIO | None = None) -> None:
+    """Send the log to stderr (or `stream`) and to LOG_FILE, as `settings` say; earlier set-ups are replaced.
+
+    Colours only on a terminal with LOG_COLOR. LOG_FILE may contain `{spider}` and `{node}`; processes that
+    share a file lose no line, but rotate it more often than asked. `node`, if any, is shown in each line.
+    Raises ConfigError when LOG_FILE can't be opened or its rotation or retention isn't understood.
+    """
+    logger = _loguru()
+    _remove()
+    with suppress(ValueError):
+        logger.remove(0)  # loguru's own handler on stderr; it is gone after the first time
+    level = "DEBUG" if settings.DEBUG else settings.LOG_LEVEL
+    _LOG.node = node
+    _LOG.full_traceback = level in {"TRACE", "DEBUG"}
+    _LOG.screen = _Screen(stream, _LOG.screen.redirected)
+    on_terminal = is_terminal(_LOG.screen.stream())
+    options: dict[str, Any] = {"level": level, "backtrace": False, "diagnose": False, "catch": True}
+    _LOG.handlers.append(
+        logger.add(
+            _LOG.screen.write,
+            format=_screen_format if on_terminal else _plain_format,
+            colorize=on_terminal and settings.LOG_COLOR and not os.environ.get("NO_COLOR"),
+            **options,
+        )
+    )
+    if settings.LOG_FILE:
+        path = settings.LOG_FILE.replace("{spider}", spider).replace("{node}", node or "main")
+        try:
+            _LOG.handlers.append(
+                logger.add(
+                    path,
+                    format=_plain_format,
+                    colorize=False,
+                    encoding="utf-8",
+                    rotation=settings.LOG_ROTATION or None,
+                    retention=settings.LOG_RETENTION or None,
+                    **options,
+                )
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"LOG_FILE={settings.LOG_FILE!r} can't be opened: {error.strerror}; name a file in a folder "
+                "that can be written"
+            ) from error
+        except (ValueError, TypeError) as error:
+            raise ConfigError(
+                f"LOG_ROTATION={settings.LOG_ROTATION!r} or LOG_RETENTION={settings.LOG_RETENTION!r} is not "
+                f"understood: {error}; write e.g. '50 MB' and '10 days'"
+            ) from error
+    root = logging.getLogger()
+    if not root.handlers:  # a program that set up logging itself keeps its own way
+        _LOG.route = _Route(logging.WARNING)
+        root.addHandler(_LOG.route)
+
+
+def set_node(node: str) -> None:
+    """Show `node` in each line from now on: a shared frontier tells its name after the log is set up."""
+    _LOG.node = node
+
+
+def redirect(write: Write | None) -> None:
+    """Hand log lines to `write` instead of stderr; None gives them back. LOG_FILE is not touched."""
+    _LOG.screen.redirected = write
+
+
+def close() -> None:
+    """Take our sinks away (LOG_FILE is closed) and let loguru write plainly to stderr, as before `setup`."""
+    if not _LOG.handlers:
+        return
+    _remove()
+    screen = _LOG.screen = _Screen(None)
+    _LOG.node = ""
+    _LOG.handlers.append(
+        _loguru().add(
+            screen.write, format=_plain_format, colorize=False, level="DEBUG", backtrace=False, diagnose=False
+        )
+    )
+
+
+def _remove() -> None:
+    for handler in _LOG.handlers:
+        with suppress(ValueError):  # the program may have removed all of loguru's handlers itself
+            _loguru().remove(handler)
+    _LOG.handlers.clear()
+    if _LOG.route is not None:
+        logging.getLogger().removeHandler(_LOG.route)
+        _LOG.route = None
+
+
+class Say(Protocol):
+    """One level's method of a logger."""
+
+    def __call__(self, message: str, /, *args: object, **kwargs: object) -> None:
+        """Log `message`, formatted with the arguments when there are any."""
+
+
+class Logger:
+    """A named logger with brace style: `logger.info("{} rows from {}", n, url)`.
+
+    Everything that loguru's logger can do is there (`bind`, `opt`, `exception` …); loguru is imported at the
+    first use.
+    """
+
+    trace: Say
+    debug: Say
+    info: Say
+    success: Say
+    warning: Say
+    error: Say
+    critical: Say
+    exception: Say
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        # Reached once per method: the bound method then lives in the instance.
+        if attribute.startswith("_"):
+            raise AttributeError(attribute)
+        found = getattr(_loguru().bind(name=self.name), attribute)
+        self.__dict__[attribute] = found
+        return found
+
+    def __repr__(self) -> str:
+        return f"<Logger {self.name}>"
+
+    def __reduce__(self) -> tuple[type[Logger], tuple[str]]:
+        # loguru's bound methods don't pickle; the name is all there is to a logger.
+        return Logger, (self.name,)
+
+
+def get_logger(name: str = "netspy") -> Logger:
+    """The logger of this name; nothing is set up or imported until it is used."""
+    return Logger(name)

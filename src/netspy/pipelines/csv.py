@@ -1,0 +1,186 @@
+"""CSV: one file per table, columns from the union of all items."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from netspy.errors import ItemError
+from netspy.pipelines.base import BasePipeline
+from netspy.pipelines.filenames import file_stem
+from netspy.pipelines.shared_file import SharedFile, locked, sync_folder
+from netspy.pipelines.values import columns_of, text_of
+
+_BOM = b"\xef\xbb\xbf"
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+class _Known(NamedTuple):
+    """What this process knows of a file after its last write: a header, and that all is whole up to `end`."""
+
+    identity: tuple[int, int]
+    head: bytes
+    columns: list[str]
+    end: int
+
+
+class CsvPipeline(BasePipeline):
+    """Appends to `<CSV_OUTPUT_DIR>/<table>.csv`: RFC 4180 quoting, UTF-8, a header line.
+
+    A new field makes a new column: the file is rewritten with the wider header, old rows get an empty cell, and the
+    new file takes the place of the old one in one step. That costs time with each new column of a large file; items
+    with ever new fields are better kept as JSON lines. None is an empty cell, nested values are JSON.
+
+    A batch that was reported as stored is on the disk; it is written whole or not at all, except when the process
+    is killed within the write: then its complete rows stay and a torn last one is moved to `<file>.torn`. Several
+    processes may write to one file. Rows are never changed: an item that is delivered again is written again, and an
+    UpdateItem is refused.
+
+    Class attributes for a subclass to set: `bom` begins new files with a byte order mark, by which Excel knows
+    UTF-8; `escape_formulas` puts an apostrophe before text that a spreadsheet would run as a formula (it starts
+    with = + - @, tab or return), which changes such values.
+    """
+
+    bom = False
+    escape_formulas = False
+
+    def open(self) -> None:
+        """Forget what was known of the files."""
+        self._known: dict[Path, _Known] = {}
+
+    def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> bool:
+        """Append the batch. Raises ItemError for an item without fields, OSError, TimeoutError (lock)."""
+        rows = [{k if isinstance(k, str) else str(k): v for k, v in item.items()} for item in items]
+        if not all(rows):
+            raise ItemError(f"an item of table {table!r} has no fields; a CSV row needs at least one")
+        wanted = columns_of(rows)
+        path = Path(self.settings.CSV_OUTPUT_DIR) / f"{file_stem(table)}.csv"
+        with locked(path) as file:
+            known = self._look(file)
+            if known is None:
+                head = (_BOM if self.bom else b"") + self._lines([wanted])
+                file.append(head + self._lines(self._cells(rows, wanted)))
+                self._known[path] = _Known(file.identity, head, wanted, file.size())
+                return True
+            new = [column for column in wanted if column not in known.columns]
+            columns = known.columns + new
+            data = self._lines(self._cells(rows, columns))
+            if new:
+                self._known.pop(path, None)
+                bom = _BOM if known.head.startswith(_BOM) else b""
+                self._rewrite(file, known, bom + self._lines([columns]), len(new), data)
+            else:
+                file.append(data)
+                self._known[path] = known._replace(end=file.size())
+        return True
+
+    def _look(self, file: SharedFile) -> _Known | None:
+        """The file's columns, after a torn last row was cut; None for an empty file."""
+        size = file.size()
+        known = self._known.get(file.path)
+        if (
+            known is None
+            or known.identity != file.identity
+            or known.end > size
+            or file.read(0, len(known.head)) != known.head
+        ):
+            head_end = _end_of_first_record(file, size)
+            if head_end == 0:
+                if size:
+                    file.cut(0)
+                return None
+            head = file.read(0, head_end)
+            text = head.removeprefix(_BOM).decode("utf-8", "replace")
+            columns = next(csv.reader(io.StringIO(text, newline="")), [])
+            known = _Known(file.identity, head, columns, head_end)
+        end = _end_of_last_record(file, known.end, size)
+        if end < size:
+            file.cut(end)
+        return known._replace(end=end)
+
+    def _rewrite(self, file: SharedFile, known: _Known, head: bytes, new: int, data: bytes) -> None:
+        """The whole file with a wider header and the new rows, put in place in one step."""
+        temp = file.path.with_name(f"{file.path.name}.{os.getpid()}.tmp")
+        try:
+            with temp.open("wb") as out:
+                out.write(head)
+                for block in _widened(file.blocks(len(known.head), known.end), b"," * new):
+                    out.write(block)
+                out.write(data)
+                out.flush()
+                os.fsync(out.fileno())
+            temp.chmod(file.path.stat().st_mode & 0o777)
+            file.replace_by(temp)
+        except BaseException:
+            temp.unlink(missing_ok=True)
+            raise
+
+    def _cells(self, rows: list[dict[str, Any]], columns: list[str]) -> Iterator[list[str]]:
+        for row in rows:
+            cells = [text_of(row.get(column)) for column in columns]
+            if self.escape_formulas:
+                cells = [
+                    f"'{cell}" if isinstance(row.get(column), str) and cell.startswith(_FORMULA_STARTS) else cell
+                    for cell, column in zip(cells, columns, strict=True)
+                ]
+            yield cells
+
+    @staticmethod
+    def _lines(rows: Any) -> bytes:
+        out = io.StringIO(newline="")
+        csv.writer(out).writerows(rows)
+        return out.getvalue().encode("utf-8")
+
+
+def _end_of_first_record(file: SharedFile, size: int) -> int:
+    """Offset behind the first newline outside quotes; 0 when there is none."""
+    at, quoted = 0, False
+    for block in file.blocks(0, size):
+        for i, part in enumerate(block.split(b'"')):
+            if i:
+                quoted = not quoted
+                at += 1
+            if not quoted and (found := part.find(b"\n")) >= 0:
+                return at + found + 1
+            at += len(part)
+    return 0
+
+
+def _end_of_last_record(file: SharedFile, start: int, end: int) -> int:
+    """Offset behind the last newline outside quotes; `start`, which is the beginning of a record, when there is none."""
+    if start >= end:
+        return end
+    # Quotes come in pairs in every complete record, escaped ones included.
+    if file.read(end - 1, 1) == b"\n" and sum(block.count(b'"') for block in file.blocks(start, end)) % 2 == 0:
+        return end
+    at, last, quoted = start, start, False
+    for block in file.blocks(start, end):
+        for i, part in enumerate(block.split(b'"')):
+            if i:
+                quoted = not quoted
+                at += 1
+            if not quoted and (found := part.rfind(b"\n")) >= 0:
+                last = at + found + 1
+            at += len(part)
+    return last
+
+
+def _widened(blocks: Iterator[bytes], pad: bytes) -> Iterator[bytes]:
+    """The records with `pad` before each newline outside quotes; all other bytes as they are."""
+    quoted = False
+    carry = b""  # a return at the end of a block belongs to the newline that may follow
+    for raw in blocks:
+        block = carry + raw
+        carry = b"\r" if block.endswith(b"\r") else b""
+        parts = block.removesuffix(b"\r").split(b'"')
+        for i, part in enumerate(parts):
+            if i:
+                quoted = not quoted
+            if not quoted and b"\n" in part:
+                parts[i] = part.replace(b"\r\n", b"\n").replace(b"\n", pad + b"\r\n")
+        yield b'"'.join(parts)
+    yield carry

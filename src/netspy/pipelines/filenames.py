@@ -1,0 +1,25 @@
+"""A table's name as a file name that can't leave the output folder, on any file system."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+_UNSAFE = re.compile(r"[^\w.\-]+", re.UNICODE)
+# Device names of Windows, with any extension (Microsoft, "Naming Files, Paths, and Namespaces").
+_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?")
+_LONGEST = 180  # bytes: file systems stop at 255, and an extension and a temporary suffix come on top
+
+
+def file_stem(table: str) -> str:
+    """`table` itself when it is a harmless file name, else its harmless characters and a digest of the whole.
+
+    The digest keeps two tables apart whose names differ only in the characters that were replaced.
+    """
+    stem = _UNSAFE.sub("_", table).strip(".").encode("utf-8")[:_LONGEST].decode("utf-8", "ignore")
+    if _RESERVED.fullmatch(stem):
+        stem = f"_{stem}"
+    if stem and stem == table:
+        return stem
+    digest = hashlib.blake2b(table.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{stem or 'table'}-{digest}"

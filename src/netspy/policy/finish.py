@@ -1,0 +1,50 @@
+"""When a run is over: one snapshot in, one answer out."""
+
+from __future__ import annotations
+
+from netspy.messages.entry import Counts
+
+
+def unfinished_because(
+    counts: Counts,
+    *,
+    source_open: bool = False,
+    had_work: bool = True,
+    node_age_s: float = float("inf"),
+    grace_s: float = 0.0,
+) -> str | None:
+    """Why the crawl run must go on; None when it is over.
+
+    `had_work`: this node seeded or claimed something. A node that never had work waits `grace_s` seconds
+    (SPIDER_STARTUP_GRACE) after a fresh seeding, as the spec of the distributed spider asks; a job that was
+    seeded long ago and is empty is over at once.
+    """
+    if counts.seed == "seeding":
+        return f"seeding is going on ({counts.seed_detail or 'another node'})"
+    if counts.seed == "none":
+        return "nobody has seeded yet"
+    if counts.queued:
+        return f"{counts.queued} request(s) queued"
+    if counts.leased:
+        return f"{counts.leased} request(s) leased"
+    if counts.delayed:
+        return f"{counts.delayed} request(s) delayed"
+    if source_open:
+        return "the task source may still produce tasks"
+    if not had_work and counts.seed_age_s < grace_s and node_age_s < grace_s:
+        return "this node has had no work yet and the run has just been seeded"
+    return None
+
+
+def finished_job_left_behind(counts: Counts, *, own_nodes: int = 1, young_s: float = 30.0) -> bool:
+    """Whether a node that did not get to seed faces a job that was finished long ago.
+
+    True when the seeding mark is old, every collection is empty and no other node is alive: spec 000 wants a
+    WARNING then, and none for nodes that start together (the mark is too young).
+    """
+    return (
+        counts.seed == "seeded"
+        and counts.seed_age_s > young_s
+        and not (counts.queued or counts.leased or counts.delayed)
+        and counts.live_nodes <= own_nodes
+    )

@@ -1,0 +1,160 @@
+"""The one page of all Redis keys: name, type, writer, reader, lifetime.
+
+`ns` is `<REDIS_KEY_PREFIX>:<redis_key>`, plus `:run:<RUN_ID>` when a run id is set; `job` is the part without the run;
+`dedup` is `ns`, or `job` under DEDUP_SCOPE=spider. In Redis Cluster the job is wrapped in braces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from netspy.policy.run_scope import RunScope
+
+
+class KeyDoc(NamedTuple):
+    """One line of the page."""
+
+    name: str
+    type: str
+    holds: str
+    writer: str
+    reader: str
+    lifetime: str
+
+
+_RUN = "RUN_TTL after the last write or heartbeat when RUN_ID is set, else permanent"
+
+PAGE: tuple[KeyDoc, ...] = (
+    KeyDoc("ns:z_requests", "zset", "queued; score = priority, smaller first", "frontier", "frontier, status", _RUN),
+    KeyDoc("ns:z_inflight", "zset", "leased; score = deadline, server ms", "frontier", "frontier, status", _RUN),
+    KeyDoc("ns:z_delayed", "zset", "retry or back-off; score = due, server ms", "frontier", "frontier, status", _RUN),
+    KeyDoc("ns:failed_requests", "list", "JSON records of failed requests", "frontier", "failed list", _RUN),
+    KeyDoc(
+        "ns:lock:seed",
+        "string",
+        "`seeding <token> <ms> <who>`, `seeded <ms> <who>` or `failed <ms> <who> <error>`",
+        "seeding node",
+        "all nodes",
+        "SPIDER_SEEDING_TTL while seeding (renewed), then SPIDER_SEED_LOCK_TTL",
+    ),
+    KeyDoc(
+        "ns:nodes",
+        "hash",
+        "per node: `<id>` JSON report, `<id>:s` beats unbroken since, `<id>:c` last claim, `<id>:p` last write",
+        "each node",
+        "frontier, status",
+        _RUN,
+    ),
+    KeyDoc("ns:beats", "zset", "node ids; score = last heartbeat, server ms", "each node", "frontier, status", _RUN),
+    KeyDoc(
+        "ns:meta",
+        "hash",
+        "seq, nodes (next number), class, kind, version, epoch, history (server run id), gen (seeding generation)",
+        "frontier",
+        "frontier; absent under a live node = keys lost",
+        _RUN,
+    ),
+    KeyDoc("job:runs", "zset", "run ids; score = start, server ms", "each node's start", "status, reset", "permanent"),
+    KeyDoc("dedup:dedup:bloom[:1…]", "string", "request fingerprints, one layer each", "put", "put", _RUN + " (job scope: permanent)"),
+    KeyDoc("dedup:dedup:bloom:count", "string", "request fingerprints in all layers", "put", "put, status", "as the bits"),
+    KeyDoc("dedup:dedup:layout", "hash", "capacity, error and block layout of the bits", "put", "put, start check", "as the bits"),
+    KeyDoc("dedup:dedup:set", "set", "request fingerprints, exact", "put", "put", "as the bits"),
+    KeyDoc(
+        "ns:items:dedup:bloom[:1…] :bloom:count :layout :set",
+        "as above",
+        "item fingerprints of this seeding generation",
+        "item filter",
+        "item filter",
+        _RUN,
+    ),
+    KeyDoc("ns:alert:<name>", "string", "an alert was sent for the whole cluster", "any node", "any node", "WARNING_INTERVAL"),
+    KeyDoc("prefix:<task_key>:tasks", "list", "TaskSpider's tasks, outside the run scope", "push_tasks", "task source", "permanent"),
+    KeyDoc("prefix:<task_key>:tasks:inflight", "zset", "tasks taken and not yet turned into requests", "task source", "task source", "permanent"),
+    KeyDoc("job:batch_pending", "list", "BatchSpider's pushed tasks", "batch master", "workers", "permanent"),
+    KeyDoc("job:batch_done", "string", "the current batch is over", "batch master", "workers", "permanent"),
+    KeyDoc("job:batch_monitor_lock", "string", "the batch master's lock", "batch master", "batch master", "short, renewed"),
+    KeyDoc("prefix:throttle:<domain>", "string", "cluster-wide rate limit", "throttle", "throttle", "short"),
+    KeyDoc("<pool>:users:ready, <pool>:cookie:<user>", "zset, string", "shared accounts", "user pool", "user pool", "cookie lifetime"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DedupKeys:
+    """The keys of one fingerprint collection."""
+
+    base: str
+    max_layers: int
+
+    @property
+    def bloom(self) -> list[str]:
+        """Layer 0 is `…:bloom`, the others `…:bloom:<n>`."""
+        return [f"{self.base}:bloom"] + [f"{self.base}:bloom:{n}" for n in range(1, self.max_layers)]
+
+    @property
+    def count(self) -> str:
+        """How many fingerprints are in all layers."""
+        return f"{self.base}:bloom:count"
+
+    @property
+    def layout(self) -> str:
+        """The mark that says how to read the bits."""
+        return f"{self.base}:layout"
+
+    @property
+    def exact(self) -> str:
+        """The exact set."""
+        return f"{self.base}:set"
+
+    def all(self, known_layers: int = 16) -> list[str]:
+        """Every key that can exist, also of layers that an earlier setting allowed."""
+        layers = max(self.max_layers, known_layers)
+        bits = [f"{self.base}:bloom"] + [f"{self.base}:bloom:{n}" for n in range(1, layers)]
+        return [*bits, self.count, self.layout, self.exact]
+
+
+class RunKeys:
+    """The names of one run's keys."""
+
+    __slots__ = ("beats", "delayed", "failed", "inflight", "items", "lock", "meta", "nodes", "ns", "queued", "requests", "runs")
+
+    def __init__(self, ns: str, dedup: str, job: str, *, max_layers: int = 4) -> None:
+        """`ns`, `dedup` and `job` as in RunScope."""
+        self.ns = ns
+        self.queued = f"{ns}:z_requests"
+        self.inflight = f"{ns}:z_inflight"
+        self.delayed = f"{ns}:z_delayed"
+        self.failed = f"{ns}:failed_requests"
+        self.lock = f"{ns}:lock:seed"
+        self.nodes = f"{ns}:nodes"
+        self.beats = f"{ns}:beats"
+        self.meta = f"{ns}:meta"
+        self.runs = f"{job}:runs"
+        self.requests = DedupKeys(f"{dedup}:dedup", max_layers)
+        self.items = DedupKeys(f"{ns}:items:dedup", max_layers)
+
+    @classmethod
+    def of(cls, scope: RunScope, *, max_layers: int = 4) -> RunKeys:
+        """The keys of `scope`."""
+        return cls(scope.ns, scope.dedup, scope.job, max_layers=max_layers)
+
+    def alert(self, name: str) -> str:
+        """The mark that an alert was sent for the whole cluster."""
+        return f"{self.ns}:alert:{name}"
+
+    def types(self) -> list[tuple[str, str]]:
+        """(key, Redis type) of everything the frontier writes, for the check at start."""
+        return [
+            (self.queued, "zset"),
+            (self.inflight, "zset"),
+            (self.delayed, "zset"),
+            (self.failed, "list"),
+            (self.lock, "string"),
+            (self.nodes, "hash"),
+            (self.beats, "zset"),
+            (self.meta, "hash"),
+            (self.requests.layout, "hash"),
+            (self.requests.count, "string"),
+            (self.requests.exact, "set"),
+            *((name, "string") for name in self.requests.bloom),
+        ]

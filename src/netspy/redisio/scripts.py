@@ -1,0 +1,73 @@
+"""Lua scripts from package data, run by their digest and sent in full only when the server doesn't know them.
+
+A script may begin lines with `--@include <name>`: the text of `<name>.lua` in the same folder takes their place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import redis
+    import redis.asyncio
+
+Arg = bytes | str | int | float
+
+
+class Script(NamedTuple):
+    """A script's text and the digest Redis knows it by."""
+
+    name: str
+    text: str
+    sha: str
+
+
+class Call(NamedTuple):
+    """One script call: what to run, on which keys, with which arguments."""
+
+    script: Script
+    keys: Sequence[str]
+    args: Sequence[Arg]
+
+
+def _read(folder: str, name: str) -> str:
+    return (files(folder.rpartition(".")[0]) / folder.rpartition(".")[2] / f"{name}.lua").read_text("utf-8")
+
+
+@cache
+def load(folder: str, name: str) -> Script:
+    """The script `name` of a package folder such as "netspy.frontier.lua", with its includes."""
+    lines = []
+    for line in _read(folder, name).splitlines():
+        if line.startswith("--@include "):
+            lines.append(_read(folder, line.removeprefix("--@include ").strip()))
+        else:
+            lines.append(line)
+    text = "\n".join(lines) + "\n"
+    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+async def run_async(client: redis.asyncio.Redis, call: Call) -> Any:
+    """Run on an asyncio client; reload once when the server forgot its scripts."""
+    from redis.exceptions import NoScriptError
+
+    script, keys, args = call
+    try:
+        return await client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+    except NoScriptError:
+        return await client.execute_command("EVAL", script.text, len(keys), *keys, *args)
+
+
+def run_sync(client: redis.Redis, call: Call) -> Any:
+    """Run on a blocking client; reload once when the server forgot its scripts."""
+    from redis.exceptions import NoScriptError
+
+    script, keys, args = call
+    try:
+        return client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+    except NoScriptError:
+        return client.execute_command("EVAL", script.text, len(keys), *keys, *args)

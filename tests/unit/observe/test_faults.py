@@ -1,0 +1,107 @@
+import json
+import re
+import textwrap
+
+import pytest
+
+from netspy.observe.faults import MAX_TEXT, is_user_file, short_traceback, user_error, what, where
+
+
+def caught(call, *args):
+    try:
+        call(*args)
+    except BaseException as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+@pytest.fixture
+def main(tmp_path):
+    """A user's module, in a file of its own."""
+    path = tmp_path / "main.py"
+    path.write_text(
+        textwrap.dedent("""\
+        import json
+
+        def parse(text):
+            rows = json.loads(text)
+            return 1 / rows["n"]
+
+        def wrapped(text):
+            try:
+                parse(text)
+            except ZeroDivisionError as error:
+                raise KeyError("n") from error
+        """)
+    )
+    names = {"__file__": str(path)}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    return names
+
+
+def test_the_users_line_is_named_and_not_that_of_a_library(main):
+    error = caught(main["parse"], "not json")
+    assert where(error) == "main.py:4"
+    line = user_error(error, spider="News", callback="parse", request="https://a.example/")
+    assert line == (
+        "News.parse (main.py:4): JSONDecodeError: Expecting value: line 1 column 1 (char 0) "
+        "while handling https://a.example/"
+    )
+
+
+def test_the_line_takes_a_request_object_and_does_without(main):
+    error = caught(main["parse"], '{"n": 0}')
+
+    class Request:
+        url = "https://a.example/x"
+
+    assert user_error(error, spider="News", callback="parse", request=Request()).endswith(
+        "(main.py:5): ZeroDivisionError: division by zero while handling https://a.example/x"
+    )
+    assert user_error(error, spider="News") == "News (main.py:5): ZeroDivisionError: division by zero"
+
+
+def test_an_exception_without_user_frames_has_no_place():
+    assert where(ValueError("never raised")) == ""
+    assert user_error(ValueError("x"), spider="News", callback="parse") == "News.parse: ValueError: x"
+
+
+def test_a_message_that_quotes_a_page_stays_one_short_line():
+    text = what(ValueError("line one\nline two\r\n" + "x" * 10_000))
+    assert "\n" not in text
+    assert len(text) <= len("ValueError: ") + MAX_TEXT
+
+
+def test_an_exception_that_cannot_be_shown_is_still_told():
+    class BadError(Exception):
+        def __str__(self):
+            raise RuntimeError("no")
+
+    assert what(BadError()) == "BadError: (its message can't be shown: RuntimeError)"
+
+
+def test_traceback_keeps_the_users_frames_and_the_cause(main):
+    error = caught(main["wrapped"], '{"n": 0}')
+    text = short_traceback(error)
+    assert re.findall(r'main\.py", line (\d+)', text) == ["9", "5", "11"]
+    assert "ZeroDivisionError" in text
+    assert "direct cause" in text
+    assert text.endswith("KeyError: 'n'\n")
+
+
+def test_traceback_drops_library_frames_unless_asked(main):
+    error = caught(main["parse"], "not json")
+    assert json.__file__ not in short_traceback(error)
+    assert json.__file__.replace("__init__", "decoder") in short_traceback(error, full=True)
+
+
+def test_whose_file_it_is():
+    import msgspec
+
+    import netspy.settings
+
+    assert is_user_file(__file__)
+    assert not is_user_file(netspy.settings.__file__)
+    assert not is_user_file(json.__file__)
+    assert not is_user_file(msgspec.__file__)
+    assert not is_user_file("<frozen importlib._bootstrap>")
