@@ -9,8 +9,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from netspy.engine.callbacks import Callbacks
 from netspy.engine.contract import CountersLike, LoggerLike
 from netspy.engine.fetch import Fetcher, Replaced
@@ -35,12 +33,11 @@ from netspy.frontier.contract import Frontier
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
 from netspy.messages.response import Response
+from netspy.policy.failed_record import pack_failed
 from netspy.policy.retry import StatusPolicy, may_retry, retry_after_s, retry_delay_s
 from netspy.settings import Settings
 
 _START_MARGIN_S = 1.0
-_ERROR_TEXT = 500
-_json = msgspec.json.Encoder()
 
 
 class Hooks:
@@ -78,7 +75,6 @@ class Crawl:
         counters: CountersLike,
         logger: LoggerLike,
         shared: bool,
-        node: Callable[[], str],
         on_page: Callable[[], None],
     ) -> None:
         self._name = name
@@ -96,7 +92,6 @@ class Crawl:
         self._counters = counters
         self._log = logger
         self._shared = shared
-        self._node = node
         self._on_page = on_page
         self._status = StatusPolicy(settings)
         self._chunk = settings.CALLBACK_CHUNK
@@ -112,7 +107,7 @@ class Crawl:
             self._held.pop(id(lease), None)
             self._shelf.ended(lease.site)
             self._shelf.suspect_ended(lease)
-            self._counters.inc("lease_lapsed")
+            self._counters.inc("lease_lost")
             return
         request: Request = lease.payload
         origin = Origin(f"{self._name}.{request.callback_name or self._callbacks.default}", b"c%d" % lease.seq, request.url)
@@ -376,7 +371,6 @@ class Crawl:
 
     async def _give_up(self, page: Page, error: Exception) -> None:
         request = page.request
-        self._counters.inc("request_failed")
         self._counters.fail(reason_of(error))
         if request.errback is not None:
             try:
@@ -387,7 +381,7 @@ class Crawl:
                 await self._run_hook(page, "errback", errback, request, page.response, error)
         if self._hooks.failed_request is not None:
             await self._run_hook(page, "failed_request", self._hooks.failed_request, request, page.response)
-        record = failed_record(request, error, node=self._node(), deliveries=page.lease.deliveries)
+        record = failed_record(request, error, priority=page.lease.priority, site=page.lease.site)
         page.finish(lambda: self._outbox.give_up(page.lease, record))
         self._on_page()
 
@@ -450,20 +444,21 @@ def reason_of(error: Exception) -> str:
     return type(error).__name__
 
 
-def failed_record(request: Request, error: Exception, *, node: str, deliveries: int) -> bytes:
-    """The JSON object that goes to the failed list: the request, why, how often tried, when and where."""
+def failed_record(request: Request, error: Exception, *, priority: float, site: str) -> bytes:
+    """The JSON object that goes to the failed list: the request, why, how often it was tried and when."""
+    payload: bytes | None = None
+    raw = None
     try:
-        packed = request.pack()
-    except SerializationError:
-        packed = _json.encode({"url": request.url, "method": request.method, "unpackable": True})
-    rest = _json.encode(
-        {
-            "reason": reason_of(error),
-            "error": f"{type(error).__name__}: {error}"[:_ERROR_TEXT],
-            "attempts": request.retry_times + 1,
-            "deliveries": deliveries,
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "node": node,
-        }
+        payload = request.pack()
+    except SerializationError as problem:
+        raw = f"{request.method} {request.url} ({problem})"
+    return pack_failed(
+        payload,
+        reason=reason_of(error),
+        error=f"{type(error).__name__}: {error}",
+        attempts=request.retry_times + 1,
+        time=time.time(),
+        priority=priority,
+        site=site,
+        raw=raw,
     )
-    return b'{"request":' + packed + b"," + rest[1:]

@@ -199,7 +199,6 @@ class Node:
             counters=self._counters,
             logger=self._log,
             shared=self._p.shared,
-            node=lambda: self._frontier.node,
             on_page=self._check_limits,
         )
         self._shelf, self._items, self._outbox, self._crawl, self._pool, self._sorter = shelf, items, outbox, crawl, pool, sorter
@@ -306,14 +305,13 @@ class Node:
         self._live_nodes = max(live, 1)
 
     def _poisoned(self, n: int) -> None:
-        self._counters.inc("request_failed", n)
+        self._counters.inc("poisoned", n)
         for _ in range(n):
             self._counters.fail("poison")
         self._p.alert("poison", f"{n} request(s) ended their process again and again and went to the failed list")
 
     def _rejoined(self) -> None:
         """The store gave this node a new id: what it held is void."""
-        self._counters.inc("rejoined")
         self._held.clear()
         self._wake.set()
 
@@ -347,7 +345,7 @@ class Node:
             except Exception as error:
                 # Not the user's code (that is caught where it is called): say so, keep the request leased, go on.
                 self._log.error("internal error while handling {}: {!r}", getattr(lease.payload, "url", "?"), error)
-                self._counters.inc("internal_error")
+                self._counters.inc("callback_error")
                 self._held.pop(id(lease), None)
                 self._outbox.release([lease])
             finally:
@@ -471,6 +469,7 @@ class Node:
             for lease in claimed.leases:
                 self._held[id(lease)] = lease
         if claimed.leases:
+            self._counters.inc("delivered", len(claimed.leases))
             self._had_work = True
             if not self._seeding:
                 self._state = "crawling"

@@ -206,12 +206,12 @@ class Outbox:
                 # The store went back behind the put of this page's children: crawl it again.
                 self._held[id(settlement.lease)] = settlement.lease
                 self._release.append(settlement.lease)
-                self._counters.inc("history_changed")
+                self._counters.inc("released")
         self._shrink(children)
 
     def _count_new(self, flags: Sequence[bool]) -> None:
         new = sum(flags)
-        self._counters.inc("enqueued", new)
+        self._counters.inc("queued", new)
         if new != len(flags):
             self._counters.inc("dedup_dropped", len(flags) - new)
 

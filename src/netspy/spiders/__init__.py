@@ -1,1 +1,1 @@
-"""spiders"""
+"""The classes that users inherit."""
