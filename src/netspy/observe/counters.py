@@ -13,7 +13,7 @@ NAMES: dict[str, str] = {
     "robots_dropped": "requests refused by robots.txt",
     "content_type_dropped": "answers whose content type is not allowed",
     "dedup_dropped": "repeats of a known request",
-    "parse_error": "callbacks that raised",
+    "parse_error": "callbacks that raised or yielded something unusable",
     "items": "items stored",
     "item_dedup_dropped": "items stored before",
     "item_failed": "items dead-lettered",
@@ -28,7 +28,7 @@ NAMES: dict[str, str] = {
     "reclaimed": "requests taken over from dead or stuck nodes",
     "poisoned": "requests given up because their lease ran out too often",
     "invalid_url": "URLs that can't be fetched",
-    "callback_error": "callbacks that raised or yielded something unusable",
+    "callback_error": "other hooks that raised (errback, failed_request, start_callback …)",
     "pipeline_retry": "item batches tried again",
     "alerts": "alerts raised",
 }

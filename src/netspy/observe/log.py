@@ -239,7 +239,7 @@ def _remove() -> None:
 class Say(Protocol):
     """One level's method of a logger."""
 
-    def __call__(self, message: str, /, *args: object, **kwargs: object) -> None:
+    def __call__(self, message: str, *args: Any, **kwargs: Any) -> None:
         """Log `message`, formatted with the arguments when there are any."""
 
 

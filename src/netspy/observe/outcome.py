@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from signal import SIGINT
 from typing import Literal
 
 from netspy.errors import ConfigError, SeedingError, SpiderError, StoreLostError
@@ -101,6 +102,17 @@ def crash_of(error: BaseException | None) -> Crash:
     if isinstance(error, ConfigError | SpiderError):
         return "config"
     return "internal"
+
+
+def causes_of(outcome: Outcome, signal: int | None = None) -> tuple[Crash, Stop]:
+    """What broke the run and who stopped it, from how it ended and the signal that stopped it, if any."""
+    crash: Crash = next((cause for cause, effect in _CRASHED.items() if effect == outcome), "")
+    stop: Stop = ""
+    if outcome == "stopped":
+        stop = "code" if signal is None else "SIGINT" if signal == SIGINT else "SIGTERM"
+    elif outcome in {"limit", "forced"}:
+        stop = "limit" if outcome == "limit" else "forced"
+    return crash, stop
 
 
 def outcome_of(

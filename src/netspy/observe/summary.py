@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from netspy.observe.counters import NAMES, Counters
 from netspy.observe.log import without_passwords
-from netspy.observe.outcome import OUTCOMES, ExitCode, Outcome, Stop, exit_code, outcome_of
+from netspy.observe.outcome import OUTCOMES, ExitCode, Outcome, causes_of, exit_code, outcome_of
 from netspy.observe.progress import duration, rate_text
 
 if TYPE_CHECKING:
@@ -187,6 +187,8 @@ def _merged_end(
         items=totals["items"],
         items_failed=totals["item_failed"],
     )
+    if outcome == "nothing_to_do" and any(one.outcome == "finished" for one in summaries):
+        outcome = "finished"
     reason = next((one.reason for one in summaries if one.outcome == outcome and one.reason), "")
     return outcome, reason, exit_code(outcome, fail_on_nothing_to_do=fail_on_nothing_to_do)
 
@@ -196,11 +198,17 @@ def handled_otherwise(counts: Mapping[str, int]) -> int:
     return sum(counts[name] for name in ("dropped", "robots_dropped", "content_type_dropped"))
 
 
-def outcome_from(
-    counters: Counters, *, crash: Any = "", stop: Stop = "", fail_on_nothing_to_do: bool = False
+def judged(
+    ended: Outcome, counters: Counters, *, signal: int | None = None, fail_on_nothing_to_do: bool = False
 ) -> tuple[Outcome, ExitCode]:
-    """Outcome and exit code of one process from its counters."""
+    """Outcome and exit code of one process that ended as `ended`, seen in the light of what it counted.
+
+    A run that ended of itself is "all_failed" when it had work and nothing came of it, and not
+    "nothing_to_do" when it dropped pages. `signal` is the one that stopped the run, None when none did. A
+    node that says "finished" without work of its own (others did it) is believed.
+    """
     own = counters.own()
+    crash, stop = causes_of(ended, signal)
     outcome = outcome_of(
         crash=crash,
         stop=stop,
@@ -210,6 +218,8 @@ def outcome_from(
         items=own["items"],
         items_failed=own["item_failed"],
     )
+    if outcome == "nothing_to_do" and ended == "finished":
+        outcome = ended
     return outcome, exit_code(outcome, stop=stop, fail_on_nothing_to_do=fail_on_nothing_to_do)
 
 
@@ -259,7 +269,8 @@ def human(summary: RunSummary) -> str:
     if s.reasons:
         lines.append(_row("failed", _top(s.reasons, "{count:,} × {name}")))
     for count, word in (
-        (s.callback_error, "callback errors"),
+        (s.parse_error, "callbacks raised or yielded something unusable"),
+        (s.callback_error, "hooks raised"),
         (s.lease_lost, "requests finished here after another node had taken them over"),
         (s.poisoned, "requests given up because their lease ran out too often"),
         (s.dedup_degraded, "requests let through because the dedup filter did not answer"),

@@ -1,4 +1,5 @@
 import json
+import signal
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -110,6 +111,7 @@ def ended(outcome, code=0, **fields):
         ([ended("finished", request_ok=9), ended("nothing_to_do")], "finished", 0),
         ([ended("finished", request_ok=9), ended("all_failed", 6, request_failed=2)], "finished", 0),
         ([ended("nothing_to_do"), ended("all_failed", 6, request_failed=2)], "all_failed", 6),
+        ([ended("nothing_to_do"), ended("finished")], "finished", 0),
         ([ended("nothing_to_do"), ended("nothing_to_do")], "nothing_to_do", 0),
         ([ended("stopped", 130, request_ok=1), ended("finished", request_ok=1)], "stopped", 130),
         ([ended("stopped", 130), ended("forced", 137)], "forced", 137),
@@ -162,15 +164,41 @@ def test_summary_and_counters_name_the_same_things():
     assert set(NAMES) <= set(RunSummary.__struct_fields__)
 
 
-def test_outcome_from_counters_counts_dropped_pages_as_handled():
+def test_dropped_pages_are_work_and_failures_alone_are_no_success():
     counters = Counters()
-    assert summary.outcome_from(counters) == ("nothing_to_do", ExitCode.FINISHED)
-    assert summary.outcome_from(counters, fail_on_nothing_to_do=True) == (
-        "nothing_to_do",
-        ExitCode.NOTHING_TO_DO,
-    )
+    assert summary.judged("nothing_to_do", counters) == ("nothing_to_do", ExitCode.FINISHED)
+    assert summary.judged("nothing_to_do", counters, fail_on_nothing_to_do=True) == ("nothing_to_do", 9)
     counters.inc("robots_dropped")
-    assert summary.outcome_from(counters) == ("finished", ExitCode.FINISHED)
+    assert summary.judged("nothing_to_do", counters) == ("finished", ExitCode.FINISHED)
     counters.fail("dns")
-    assert summary.outcome_from(counters) == ("all_failed", ExitCode.ALL_FAILED)
-    assert summary.outcome_from(counters, stop="SIGTERM") == ("stopped", ExitCode.SIGTERM)
+    for ended in ("finished", "limit", "stopped"):
+        assert summary.judged(ended, counters) == ("all_failed", ExitCode.ALL_FAILED)
+    assert summary.judged("stopped", counters, signal=signal.SIGINT) == ("stopped", ExitCode.SIGINT)
+
+
+def test_a_node_that_found_no_work_because_others_did_it_has_finished():
+    assert summary.judged("finished", Counters()) == ("finished", ExitCode.FINISHED)
+    assert summary.judged("finished", Counters(), fail_on_nothing_to_do=True) == (
+        "finished",
+        ExitCode.FINISHED,
+    )
+
+
+@pytest.mark.parametrize(
+    ("ended", "sig", "code"),
+    [
+        ("stopped", signal.SIGINT, 130),
+        ("stopped", signal.SIGTERM, 143),
+        ("stopped", None, 0),
+        ("limit", None, 0),
+        ("forced", signal.SIGINT, 137),
+        ("seeding_failed", None, 4),
+        ("store_lost", None, 5),
+        ("config_error", None, 3),
+        ("failed", None, 7),
+    ],
+)
+def test_an_end_that_is_no_success_stays_what_it_is(ended, sig, code):
+    counters = Counters()
+    counters.inc("request_ok")
+    assert summary.judged(ended, counters, signal=sig) == (ended, code)
