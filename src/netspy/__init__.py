@@ -1,1 +1,105 @@
-"""netspy."""
+"""netspy: a crawling framework that grows from one script to a fleet of machines without losing anything.
+
+    import netspy as mw
+
+    class NewsSpider(mw.AirSpider):
+        def start_requests(self):
+            yield mw.Request("https://example.com/")
+
+        def parse(self, request, response):
+            yield {"title": response.css("title::text").get()}
+
+    NewsSpider().start()
+
+Importing it starts nothing: no configuration is read, no log is set up, no connection made.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from netspy.errors import (
+        ConfigError,
+        DedupError,
+        ItemError,
+        NetspyError,
+        NotRetryError,
+        PipelineError,
+        RequestError,
+        ResponseError,
+        SpiderError,
+        ValidationError,
+    )
+    from netspy.messages.item import Item, UpdateItem
+    from netspy.messages.request import Request
+    from netspy.messages.response import Response
+    from netspy.observe.log import get_logger
+    from netspy.spiders.air import AirSpider
+    from netspy.spiders.base import BaseParser
+    from netspy.spiders.distributed import Spider
+
+    log: Any
+    setting: Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AirSpider": "netspy.spiders.air",
+    "BaseParser": "netspy.spiders.base",
+    "Spider": "netspy.spiders.distributed",
+    "Request": "netspy.messages.request",
+    "Response": "netspy.messages.response",
+    "Item": "netspy.messages.item",
+    "UpdateItem": "netspy.messages.item",
+    "get_logger": "netspy.observe.log",
+    **dict.fromkeys(
+        "NetspyError ConfigError SpiderError RequestError ResponseError ValidationError NotRetryError ItemError "
+        "PipelineError DedupError".split(),
+        "netspy.errors",
+    ),
+}
+
+__all__ = [
+    "AirSpider",
+    "BaseParser",
+    "ConfigError",
+    "DedupError",
+    "Item",
+    "ItemError",
+    "NetspyError",
+    "NotRetryError",
+    "PipelineError",
+    "Request",
+    "RequestError",
+    "Response",
+    "ResponseError",
+    "Spider",
+    "SpiderError",
+    "UpdateItem",
+    "ValidationError",
+    "__version__",
+    "get_logger",
+    "log",
+    "setting",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Names of the shop window are fetched from their rooms when they are first used."""
+    home = _HOMES.get(name)
+    if home is not None:
+        value = getattr(importlib.import_module(home), name)
+    elif name == "log":
+        value = importlib.import_module("netspy.observe.log").get_logger("netspy")
+    elif name == "setting":
+        value = importlib.import_module("netspy.settings").ProjectSettings()
+    else:
+        raise AttributeError(f"module 'netspy' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -491,3 +491,35 @@ def load(
     if strict and values.get("STRICT_SETTINGS", False):
         raise ConfigError("; ".join(strict))
     return Loaded(Settings(**values), origins, tuple(warnings + strict), extra)
+
+
+class ProjectSettings:
+    """`netspy.setting`: a read view of the project's settings (defaults, setting.py, environment).
+
+    A spider's own settings, with its `__custom_setting__`, are `spider.settings`.
+    """
+
+    def __init__(self) -> None:
+        self._loaded: Loaded | None = None
+
+    def _get(self) -> Loaded:
+        if self._loaded is None:
+            self._loaded = load()
+        return self._loaded
+
+    def reload(self) -> None:
+        """Read the sources again at the next use."""
+        self._loaded = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every setting and the project's own upper-case names."""
+        loaded = self._get()
+        return {**msgspec.structs.asdict(loaded.settings), **loaded.extra}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self.as_dict()[name]
+        except KeyError:
+            raise AttributeError(f"no setting is called {name!r}; see docs/settings.md") from None

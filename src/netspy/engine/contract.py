@@ -26,12 +26,14 @@ class SpiderLike(Protocol):
 
 
 class WriteResult(Protocol):
-    """What became of a batch: rows stored and rows dead-lettered; together all of them."""
+    """What became of a batch: rows stored and rows dead-lettered (at the places `failed_at`); together all of them."""
 
     @property
     def stored(self) -> int: ...
     @property
     def failed(self) -> int: ...
+    @property
+    def failed_at(self) -> Sequence[int]: ...
 
 
 class ItemWriter(Protocol):

@@ -153,7 +153,8 @@ class ItemBuffer:
         self._counters.inc("items", result.stored)
         if result.failed:
             self._counters.inc("item_failed", result.failed)
-        await self._mark([out.fingerprint for out in keep if out.fingerprint is not None])
+        failed = set(result.failed_at)
+        await self._mark([out.fingerprint for at, out in enumerate(keep) if out.fingerprint is not None and at not in failed])
 
     async def _unseen(self, outs: list[Out]) -> list[Out]:
         """Without the items that were stored before, or that stand twice in this batch."""

@@ -95,6 +95,7 @@ class Node:
         self._queued: int | None = None
         self._had_work = False
         self._seeding = False
+        self._seeding_done = False
         self._seeder: Seeder | None = None
         self._stopping: Ended | None = None
         self._started = time.monotonic()
@@ -361,7 +362,7 @@ class Node:
             grant = await self._frontier.seed_acquire()
             if grant.token is not None:
                 await self._frontier.seed_finish(grant.token)
-            self._had_work = True
+            self._had_work = self._seeding_done = True
             self._wake.set()
             return
         first = True
@@ -396,7 +397,7 @@ class Node:
             context=copy_context(),
         )
         try:
-            await self._seeder.run(grant)
+            self._seeding_done = await self._seeder.run(grant)
         finally:
             self._seeding = False
             self._seed_error = self._seeder.error
@@ -602,6 +603,11 @@ class Node:
 
     async def _last_look(self) -> None:
         self._last_counts = await self._frontier.counts()
+
+    @property
+    def seeding_unfinished(self) -> bool:
+        """start_requests has not been drawn to its end."""
+        return not self._seeding_done
 
     @property
     def last_counts(self) -> Counts | None:

@@ -1,1 +1,1 @@
-"""network"""
+"""Doorway to the rooms behind a fetch: `netspy.network.middleware`."""

@@ -1,0 +1,256 @@
+"""Settings → concrete objects: the only place that chooses Redis or memory, and the only one with late imports."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from netspy.engine.node import Ended, Node, NodeState, Parts
+from netspy.errors import ConfigError, MissingExtraError
+from netspy.messages.request import Request
+from netspy.messages.urls import compile_ignore
+from netspy.observe.alerts import Alerts
+from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.loader import load_pipelines
+from netspy.pipelines.writer import BatchWriter, PipelineEvent
+from netspy.settings import Settings
+
+if TYPE_CHECKING:
+    from netspy.downloader.contract import Downloader
+
+EMBEDDED = "embedded"
+
+
+class Built:
+    """The parts of one node, with what has to be done around its run."""
+
+    def __init__(self, spider: Any, settings: Settings) -> None:
+        self.spider = spider
+        self.settings = settings
+        self.redis_key = ""
+        self.namespace = ""
+        self.parts: Parts
+        self.cluster_view: Callable[[], Any] | None = None
+        self._outage_listener: Callable[[bool, float], None] = lambda _away, _seconds: None
+        self._pipelines: list[Any] = []
+        self._closers: list[Callable[[], None]] = []
+        self._after: Callable[[Node, Ended], None] = lambda _node, _ended: None
+        self._waiter: Callable[[], None] = lambda: None
+
+    def on_outage(self, listener: Callable[[bool, float], None]) -> None:
+        """Who is told that the store is away or back."""
+        self._outage_listener = listener
+
+    def outage(self, away: bool, seconds: float) -> None:
+        """Told by the frontier."""
+        self._outage_listener(away, seconds)
+
+    def give_up_waiting(self) -> None:
+        """A stop has begun: calls that wait for a store that is away end with an error soon."""
+        self._waiter()
+
+    def outputs(self) -> list[str]:
+        """Where the items are, as the pipelines say."""
+        return [str(p.where()) for p in self._pipelines if hasattr(p, "where")]
+
+    async def after(self, node: Node, ended: Ended) -> None:
+        """What is kept of an unfinished run in memory."""
+        self._after(node, ended)
+
+    def close(self) -> None:
+        """Close files."""
+        for closer in self._closers:
+            closer()
+
+
+def _load_class(path: str, what: str) -> Any:
+    module_name, _, name = path.replace(":", ".").rpartition(".")
+    try:
+        return getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{what}={path!r} can't be loaded: {error}; give the path of a class, e.g. 'package.module.Class'") from None
+
+
+def make_downloader(settings: Settings) -> Downloader:
+    """The downloader that DOWNLOADER names."""
+    found: Downloader = _load_class(settings.DOWNLOADER, "DOWNLOADER")(settings)
+    return found
+
+
+def bare_download(request: Request) -> Any:
+    """Fetch outside a spider: `Request(url).download()` in a plain script."""
+    import asyncio
+
+    from netspy import settings as module
+
+    async def fetch() -> Any:
+        downloader = make_downloader(module.load().settings)
+        try:
+            return await downloader.fetch(request)
+        finally:
+            await downloader.close()
+
+    return asyncio.run(fetch())
+
+
+@contextmanager
+def embedded_store(spider: Any, settings: Settings) -> Iterator[Settings]:
+    """With REDIS_URL="embedded": the data folder's own server while the block runs. Other settings pass unchanged."""
+    if not spider.shared or settings.REDIS_URL != EMBEDDED:
+        yield settings
+        return
+    _need_redis()
+    from netspy.redisio.embedded import EmbeddedRedis
+
+    server = EmbeddedRedis(settings.EMBEDDED_DATA_DIR)
+    url = server.acquire()
+    try:
+        yield msgspec.structs.replace(settings, REDIS_URL=url)
+    finally:
+        server.release()
+
+
+def _need_redis() -> None:
+    try:
+        importlib.import_module("redis")
+    except ImportError:
+        raise MissingExtraError("a Spider's queue in Redis", "redis") from None
+
+
+def build(spider: Any, settings: Settings) -> Built:
+    """Everything one node needs. Raises ConfigError, MissingExtraError."""
+    from netspy.downloader.middleware import load_middlewares
+
+    built = Built(spider, settings)
+    counters = spider.counters
+    alerts = Alerts(_sender(spider) if settings.WARNING_ENABLE else None, settings.WARNING_INTERVAL)
+    writer: Any
+    if spider.item_handler is not None:
+        writer = _HandlerWriter(spider.item_handler)
+        filter_items = False
+    else:
+        pipelines = load_pipelines(spider.pipelines if spider.pipelines is not None else settings.ITEM_PIPELINES, settings)
+        built._pipelines = pipelines  # noqa: SLF001 - filled here, read by Built.outputs
+        writer = BatchWriter(
+            pipelines,
+            settings,
+            dead_letter=DeadLetterFile(settings.FAILED_ITEM_PATH),
+            on_event=_pipeline_events(spider, alerts),
+        )
+        filter_items = settings.ITEM_FILTER_ENABLE
+    shared = _shared if spider.shared else _in_memory
+    frontier, keeper, item_filter, resumed = shared(built, spider, settings, alerts, filter_items)
+    built.parts = Parts(
+        spider=spider,
+        base=base_of(spider),
+        settings=settings,
+        frontier=frontier,
+        keeper=keeper,
+        make_downloader=lambda: make_downloader(settings),
+        middlewares=load_middlewares(settings.DOWNLOADER_MIDDLEWARES, settings),
+        writer=writer,
+        item_filter=item_filter,
+        counters=counters,
+        logger=spider.logger,
+        alert=lambda kind, message: alerts.raise_alert(kind, message),
+        shared=spider.shared,
+        ignore=compile_ignore(settings.URL_IGNORE_PARAMS) if settings.URL_IGNORE_PARAMS else None,
+        keep_alive=settings.SPIDER_KEEP_ALIVE and spider.shared,
+        observe=None,
+        observe_every_s=1.0,
+        resumed=resumed,
+    )
+    return built
+
+
+def base_of(spider: Any) -> type:
+    """The framework's base class of the hooks: the last netspy class before object."""
+    for klass in reversed(type(spider).__mro__):
+        if klass.__module__.startswith("netspy.spiders"):
+            return klass
+    raise ConfigError(f"{type(spider).__name__} is no netspy spider; inherit from AirSpider or Spider")
+
+
+def _sender(spider: Any) -> Callable[[str, str], None]:
+    import asyncio
+    import inspect
+
+    def send(kind: str, message: str) -> None:
+        result = spider.on_alert(kind, message)
+        if inspect.iscoroutine(result):
+            try:
+                asyncio.get_running_loop().create_task(result)
+            except RuntimeError:
+                asyncio.run(result)
+
+    return send
+
+
+def _pipeline_events(spider: Any, alerts: Alerts) -> Callable[[PipelineEvent], None]:
+    """What happens to pipelines: alarming events are alerts, the others log lines."""
+
+    def tell(event: PipelineEvent) -> None:
+        if event.kind in {"down", "dead_letter", "stuck"}:
+            alerts.raise_alert(f"pipeline_{event.kind}", event.message)
+        elif event.kind == "retry":
+            spider.counters.inc("pipeline_retry")
+            spider.logger.info("{}", event.message)
+        else:
+            spider.logger.warning("{}", event.message)
+
+    return tell
+
+
+def _in_memory(
+    built: Built, spider: Any, settings: Settings, alerts: Alerts, filter_items: bool
+) -> tuple[Any, Any, Any, bool]:
+    from netspy.assembly.air import build_air
+
+    return build_air(built, spider, settings, alerts, filter_items)
+
+
+def _shared(
+    built: Built, spider: Any, settings: Settings, alerts: Alerts, filter_items: bool
+) -> tuple[Any, Any, Any, bool]:
+    _need_redis()
+    from netspy.assembly.shared import build_shared
+
+    return build_shared(built, spider, settings, alerts, filter_items)
+
+
+class _HandlerResult:
+    def __init__(self, stored: int) -> None:
+        self.stored = stored
+        self.failed = 0
+        self.failed_at: tuple[int, ...] = ()
+
+
+class _HandlerWriter:
+    """`item_handler=`: the raw batches go to the user's function, past pipelines and dedup."""
+
+    def __init__(self, handler: Callable[[list[Any]], Any]) -> None:
+        self._handler = handler
+
+    async def write(self, batch: Any) -> _HandlerResult:
+        import asyncio
+        import inspect
+
+        rows = [row.data for row in batch]
+        if inspect.iscoroutinefunction(self._handler):
+            await self._handler(rows)
+        else:
+            await asyncio.to_thread(self._handler, rows)
+        return _HandlerResult(len(rows))
+
+    def hurry(self, deadline: float) -> None:
+        """Nothing is retried here."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+__all__ = ["Built", "NodeState", "bare_download", "build", "embedded_store", "make_downloader"]

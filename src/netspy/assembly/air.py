@@ -1,0 +1,93 @@
+"""The parts of an AirSpider: everything in memory, and the files it resumes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from netspy.assembly import resume
+from netspy.engine.node import Ended, Node
+from netspy.errors import ConfigError
+from netspy.frontier.item_filter import MemoryItemFilter
+from netspy.frontier.memory import MemoryFrontier
+from netspy.messages.callbacks import callback_problem
+from netspy.messages.request import Request
+from netspy.observe.alerts import Alerts
+from netspy.settings import Settings
+
+
+def build_air(
+    built: Any, spider: Any, settings: Settings, alerts: Alerts, filter_items: bool
+) -> tuple[Any, Any, Any, bool]:
+    """(frontier, keeper, item filter, resumed)."""
+    path = Path(settings.FAILED_REQUEST_PATH)
+    failed = resume.FailedFile(settings.FAILED_REQUEST_PATH)
+    built._closers.append(failed.close)
+    frontier = MemoryFrontier(on_failed=failed.append, **memory_dedup(settings, alerts))
+    resumed_dump = _take_up(spider, frontier, path, settings)
+    seeded = resumed_dump is not None and resumed_dump.seeded
+
+    def after(node: Node, _ended: Ended) -> None:
+        failed.close()
+        keep_what_is_left(spider, frontier, path, settings, node=node, taken=resumed_dump)
+
+    built._after = after
+    item_filter = MemoryItemFilter() if filter_items else None
+    return frontier, None, item_filter, seeded
+
+
+def memory_dedup(settings: Settings, alerts: Alerts) -> dict[str, Any]:
+    """How an AirSpider deduplicates: exactly, unless a layered Bloom filter or a class is asked for."""
+    kind = settings.DEDUP_FILTER
+    if kind in {"auto", "lite"}:
+        return {}
+    if kind in {"redis", "redis-bloom", "redis-set"}:
+        raise ConfigError(
+            f"DEDUP_FILTER={kind!r} is for spiders on Redis; an AirSpider deduplicates in its own memory: "
+            "leave the setting out, or change the base class to Spider"
+        )
+    from netspy.frontier.dedup import in_process_filter
+
+    return {"dedup": in_process_filter(settings, on_fill=lambda rate: alerts.raise_alert("dedup_fill", f"the dedup filter is {rate:.0%} full"))}
+
+
+def _take_up(spider: Any, frontier: MemoryFrontier, path: Path, settings: Settings) -> resume.Resumed | None:
+    if not settings.RETRY_FAILED_ON_START:
+        if resume.has_unfinished(path):
+            aside = resume.set_aside(path)
+            spider.logger.info(
+                "the last run left unfinished requests, kept as {}; to go on from a stop, start with RETRY_FAILED_ON_START=True",
+                aside,
+            )
+        return None
+    dump = resume.claim_dump(path)
+    if dump is None:
+        return None
+    frontier.restore(dump.requests, seen=dump.seen)
+    spider.logger.info("going on with {} request(s) of the last run from {}", len(dump.requests), path)
+    if dump.unreadable:
+        spider.logger.warning("{} record(s) in {} can't be read as requests; they stay in {}", dump.unreadable, path, dump.files[0])
+    return dump
+
+
+def keep_what_is_left(
+    spider: Any, frontier: MemoryFrontier, path: Path, settings: Settings, *, node: Node, taken: resume.Resumed | None
+) -> None:
+    """At the end: write down what is unfinished, and only then let go of the dump this run went on from."""
+    left: list[tuple[Request, float]] = list(frontier.snapshot())
+    unfinished = bool(left) or node.seeding_unfinished
+    log = spider.logger
+    if unfinished and settings.DUMP_UNFINISHED_ON_EXIT:
+        bound = [r for r, _ in left if callback_problem(r.callback, spider) is not None]
+        kept, lost = resume.dump(path, left, frontier.seen(), seeded=not node.seeding_unfinished)
+        log.info("{} unfinished request(s) kept in {}; go on with RETRY_FAILED_ON_START=True", kept, path)
+        if lost:
+            log.warning("{} unfinished request(s) hold values that can't be written down and are lost", lost)
+        if bound:
+            log.warning("{} unfinished request(s) have callbacks that can't be found again by name (lambdas); they will fail", len(bound))
+    elif unfinished:
+        log.warning("{} unfinished request(s) are dropped, as DUMP_UNFINISHED_ON_EXIT is off", len(left))
+    if taken is not None and (not unfinished or settings.DUMP_UNFINISHED_ON_EXIT):
+        for file in taken.files:
+            if file.name.endswith(".replaying") or not unfinished:
+                file.unlink(missing_ok=True)

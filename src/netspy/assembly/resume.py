@@ -1,0 +1,187 @@
+"""What an AirSpider keeps on disk: requests that failed, what was unfinished at a stop, and what it had seen.
+
+`FAILED_REQUEST_PATH` holds one JSON record per line (the same records as the Redis list `failed_requests`); what was
+unfinished has the reason "unfinished". Beside it, `<path>.seen` holds the 16-byte fingerprints of the run, so that a
+resumed run repeats nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from netspy.errors import ConfigError, SerializationError
+from netspy.messages.request import Request
+from netspy.policy.failed_record import FailedRecord, pack_failed, read_failed
+
+UNFINISHED = "unfinished"
+_MAGIC = b"netspy-seen-1\n"
+_ID = 16
+
+
+class FailedFile:
+    """Appends records of failed requests; the file is opened at the first one."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        self._file: int | None = None
+
+    def append(self, record: bytes) -> None:
+        """One record, one line, one write, so that a killed process leaves at most a torn last line."""
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            _cut_torn_line(self.path)
+        os.write(self._file, record + b"\n")
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Cut what a killed process left of its last line."""
+    with path.open("rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        at = end
+        while at > 0:
+            step = min(at, 65536)
+            file.seek(at - step)
+            newline = file.read(step).rfind(b"\n")
+            if newline >= 0:
+                at = at - step + newline + 1
+                break
+            at -= step
+        if at != end:
+            file.truncate(at)
+
+
+class Resumed(NamedTuple):
+    """What a dump holds. `seeded` is False when the seeding itself had not come to its end."""
+
+    requests: list[tuple[Request, float]]
+    seen: list[bytes]
+    seeded: bool
+    unreadable: int
+    files: list[Path]
+
+
+def seen_path(path: Path) -> Path:
+    """Where the fingerprints are."""
+    return path.with_name(path.name + ".seen")
+
+
+def replaying_path(path: Path) -> Path:
+    """The name a dump has while it is being worked off, so that a crash in the middle loses nothing of it."""
+    return path.with_name(path.name + ".replaying")
+
+
+def has_unfinished(path: Path) -> bool:
+    """Whether the last run left work behind."""
+    return seen_path(path).exists() or replaying_path(path).exists()
+
+
+def claim_dump(path: Path) -> Resumed | None:
+    """Take the dump for this run: the file is renamed to `*.replaying` first. None when there is nothing.
+
+    A `*.replaying` left by a crashed run is read as well. Raises ConfigError when a file can't be read.
+    """
+    replaying = replaying_path(path)
+    try:
+        if path.exists():
+            if replaying.exists():
+                with replaying.open("ab") as old:
+                    old.write(path.read_bytes())
+                path.unlink()
+            else:
+                path.rename(replaying)
+        if not replaying.exists() and not seen_path(path).exists():
+            return None
+        records = list(_records(replaying)) if replaying.exists() else []
+        seen, seeded = _read_seen(seen_path(path))
+    except OSError as error:
+        raise ConfigError(f"FAILED_REQUEST_PATH={str(path)!r} can't be read: {error.strerror}; check its permissions") from None
+    requests: list[tuple[Request, float]] = []
+    unreadable = 0
+    for record in records:
+        payload = record.payload
+        if payload is None:
+            unreadable += 1
+            continue
+        try:
+            request = Request.unpack(payload)
+        except SerializationError:
+            unreadable += 1
+            continue
+        if record.reason != UNFINISHED:
+            request.retry_times = 0
+        requests.append((request, record.priority))
+    return Resumed(requests, seen, seeded, unreadable, [replaying, seen_path(path)])
+
+
+def _records(path: Path) -> Iterator[FailedRecord]:
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield read_failed(line[:-1])
+
+
+def _read_seen(path: Path) -> tuple[list[bytes], bool]:
+    if not path.exists():
+        return [], True
+    data = path.read_bytes()
+    if not data.startswith(_MAGIC):
+        return [], False
+    body = data[len(_MAGIC) + 1 :]
+    seeded = data[len(_MAGIC) : len(_MAGIC) + 1] == b"1"
+    return [body[at : at + _ID] for at in range(0, len(body) - _ID + 1, _ID)], seeded
+
+
+def dump(path: Path, unfinished: Iterable[tuple[Request, float]], seen: Iterable[bytes], *, seeded: bool) -> tuple[int, int]:
+    """Write what is left. Returns (kept, can't be kept: values that don't travel)."""
+    kept = lost = 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        _cut_torn_line(path)
+    with path.open("ab") as file:
+        for request, priority in unfinished:
+            try:
+                payload = request.pack()
+                site = request.site
+            except (SerializationError, ValueError):
+                lost += 1
+                continue
+            record = pack_failed(
+                payload, reason=UNFINISHED, error="the run was stopped before this request was done",
+                attempts=request.retry_times, time=time.time(), priority=priority, site=site,
+            )  # fmt: skip
+            file.write(record + b"\n")
+            kept += 1
+        file.flush()
+        os.fsync(file.fileno())
+    fresh = seen_path(path).with_suffix(".tmp")
+    with fresh.open("wb") as file:
+        file.write(_MAGIC + (b"1" if seeded else b"0"))
+        for identity in seen:
+            file.write(identity)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(seen_path(path))
+    return kept, lost
+
+
+def set_aside(path: Path) -> Path | None:
+    """Rename a dump that this run does not go on from, so that it isn't mixed with this run's. Its new name."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    aside = None
+    for old in (path, replaying_path(path)):
+        if old.exists():
+            aside = old.with_name(f"{path.stem}.{stamp}{'.replaying' if old != path else ''}{path.suffix}")
+            old.rename(aside)
+    seen_path(path).unlink(missing_ok=True)
+    return aside

@@ -1,0 +1,57 @@
+"""`netspy shell`: fetch one URL and look at it in a Python prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import code
+from typing import Annotated, Any
+
+import typer
+
+from netspy import assembly
+from netspy import settings as settings_module
+from netspy.messages.request import Request
+
+HELP = """Fetch a URL and open a Python prompt with `request`, `response` and `fetch(url)`.
+
+\b
+Examples
+  netspy shell https://example.com/
+  echo 'print(response.css("title::text").get())' | netspy shell https://example.com/
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("shell", help=HELP, short_help="Look at one page in a Python prompt.")(shell)
+
+
+def shell(
+    url: Annotated[str, typer.Argument(metavar="URL")],
+    values: Annotated[list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE")] = None,
+) -> int:
+    """Open the prompt."""
+    from netspy.cli.target import setting_values
+
+    settings = settings_module.load(overrides=setting_values(values or ())).settings
+
+    async def get(request: Request) -> Any:
+        downloader = assembly.make_downloader(settings)
+        try:
+            return await downloader.fetch(request)
+        finally:
+            await downloader.close()
+
+    names: dict[str, Any] = {"Request": Request}
+
+    def fetch(target: str | Request) -> Any:
+        """Fetch another page; `request` and `response` are the new ones."""
+        request = target if isinstance(target, Request) else Request(target)
+        names["request"], names["response"] = request, asyncio.run(get(request))
+        return names["response"]
+
+    names["fetch"] = fetch
+    response = fetch(url)
+    banner = f"{response!r}\nnames: request, response, fetch(url), Request — leave with Ctrl-D"
+    code.interact(banner=banner, local=names, exitmsg="")
+    return 0

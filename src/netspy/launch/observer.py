@@ -1,0 +1,101 @@
+"""What the progress display shows: the node's own figures, or the whole cluster's."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from netspy.engine.node import NodeState
+from netspy.observe.panel import NoProgress, Progress
+from netspy.observe.progress import NodeView, RateMeter, Snapshot, eta
+
+
+class Observer:
+    """Called by the node now and then; keeps the last view for the end."""
+
+    def __init__(self, spider: Any, built: Any, shown: Progress) -> None:
+        self._spider = spider
+        self._built = built
+        self._shown = shown
+        self._rate = RateMeter()
+        self._node_rates: dict[str, RateMeter] = {}
+        self._cluster: Any = None
+        self._last: Snapshot | None = None
+        self.every_s = 1.0 if built.parts.shared else 0.25
+        if isinstance(shown, NoProgress):
+            self.every_s = max(self.every_s, 2.0)
+
+    async def look(self, state: NodeState) -> None:
+        """Take a reading and show it."""
+        snapshot = await (self._of_cluster(state) if self._built.cluster_view is not None else self._of_node(state))
+        self._last = snapshot
+        self._shown.update(snapshot)
+
+    async def _of_node(self, state: NodeState) -> Snapshot:
+        counts = await self._built.parts.frontier.counts()
+        own = self._spider.counters.own()
+        done = own["request_ok"] + own["dropped"] + own["content_type_dropped"]
+        rate = self._rate.update(done + own["request_failed"])
+        node = NodeView(name="1", host=socket.gethostname(), pid=os.getpid(), done=done, in_flight=counts.leased, rate=rate)
+        left = counts.queued + counts.leased + counts.delayed
+        return Snapshot(
+            spider=self._spider.name, elapsed_s=state.elapsed_s, nodes=(node,), done=done, queued=counts.queued,
+            in_flight=counts.leased, delayed=counts.delayed, failed=own["request_failed"], items=own["items"], rate=rate,
+            eta_s=eta(left, rate), state=state.state,
+        )  # fmt: skip
+
+    async def _of_cluster(self, state: NodeState) -> Snapshot:
+        self._cluster = await self._built.cluster_view()
+        return cluster_snapshot(
+            self._cluster, self._spider.name, self._built.settings.RUN_ID, state.elapsed_s, state.state, self._rate, self._node_rates
+        )
+
+    def totals(self) -> dict[str, int]:
+        """The run's counters over all nodes seen, this node's own counted exactly."""
+        own: dict[str, int] = self._spider.counters.own()
+        if self._cluster is None:
+            return own
+        totals = dict(own)
+        for node in self._cluster.nodes:
+            if node.pid == os.getpid() and node.host == socket.gethostname():
+                continue
+            for name in totals:
+                totals[name] += node.counters.get(name, 0)
+        return totals
+
+    def end(self, reason: str) -> None:
+        """Show how it ended."""
+        if self._last is not None:
+            from dataclasses import replace
+
+            self._shown.update(replace(self._last, finishing=reason))
+
+
+def done_of(counters: dict[str, int]) -> int:
+    """Requests that are over and didn't fail."""
+    return counters.get("request_ok", 0) + counters.get("dropped", 0) + counters.get("content_type_dropped", 0)
+
+
+def cluster_snapshot(
+    cluster: Any, spider: str, run_id: str, elapsed_s: float, state: str, rate_meter: RateMeter, node_rates: dict[str, RateMeter]
+) -> Snapshot:
+    """A cluster status as the display wants it; the meters carry the rates from one reading to the next."""
+    views = []
+    for node in cluster.nodes:
+        meter = node_rates.setdefault(node.id, RateMeter())
+        done = done_of(node.counters)
+        views.append(
+            NodeView(
+                name=node.id.lstrip("0") or "0", host=node.host, pid=node.pid, done=done, in_flight=node.in_flight,
+                rate=meter.update(done + node.counters.get("request_failed", 0)), alive=node.alive, age_s=node.age_s,
+            )  # fmt: skip
+        )
+    done = done_of(cluster.counters)
+    rate = rate_meter.update(done + cluster.failed)
+    left = cluster.queued + cluster.leased + cluster.delayed
+    return Snapshot(
+        spider=spider, run_id=run_id, elapsed_s=elapsed_s, nodes=tuple(views), done=done, queued=cluster.queued,
+        in_flight=cluster.leased, delayed=cluster.delayed, failed=cluster.failed, items=cluster.counters.get("items", 0),
+        rate=rate, eta_s=eta(left, rate), state=state,
+    )  # fmt: skip

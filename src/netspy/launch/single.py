@@ -1,0 +1,192 @@
+"""One node in this process: event loop, signals, progress, outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from netspy import assembly
+from netspy.engine.node import Ended, Node, force_exit
+from netspy.errors import ConfigError, NetspyError
+from netspy.launch.observer import Observer
+from netspy.observe import log
+from netspy.observe import summary as summaries
+from netspy.observe.outcome import Crash, ExitCode, Stop, crash_of, exit_code, exit_code_of, outcome_of
+from netspy.observe.panel import NoProgress, Progress, make_progress
+from netspy.observe.summary import RunSummary
+from netspy.settings import Settings
+
+
+class Done(NamedTuple):
+    """A run's end in this process."""
+
+    summary: RunSummary
+    settings: Settings
+
+
+class Running:
+    """A node at work, as its spider sees it."""
+
+    def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
+        self._node = node
+        self._loop = loop
+
+    def stop(self, reason: str) -> None:
+        """Begin a graceful stop from any thread."""
+        self._loop.call_soon_threadsafe(lambda: self._node.stop(reason))
+
+
+def config_problem(spider: Any, processes: int) -> None:
+    """What is wrong with the spider's declaration. Raises ConfigError."""
+    from netspy.spiders.base import BaseParser, declared_seeds
+
+    if not isinstance(processes, int) or isinstance(processes, bool) or processes < 1:
+        raise ConfigError(f"processes={processes!r}: give a whole number, 1 or more")
+    if processes > 1 and not spider.shared:
+        raise ConfigError(
+            f"processes={processes}: {spider.name} is an AirSpider, whose queue is in the memory of one process; "
+            'change its base class to netspy.Spider (REDIS_URL="embedded" needs no server), or raise SPIDER_THREAD_COUNT'
+        )
+    if not declared_seeds(spider):
+        raise ConfigError(
+            f"{spider.name} has no start_requests: define it and yield the first requests, or set start_urls"
+        )
+    if type(spider).user_pool is not BaseParser.user_pool:
+        raise ConfigError(f"{spider.name}.user_pool: account pools are not built yet; log in from start_requests")
+
+
+def failure_summary(spider: Any, error: NetspyError) -> RunSummary:
+    """The summary of a run that could not start."""
+    now = datetime.now(UTC)
+    crash = crash_of(error)
+    outcome = outcome_of(crash=crash, ok=0, failed=0)
+    return summaries.build(
+        spider.counters, spider=spider.name, kind=spider.kind, outcome=outcome, code=exit_code_of(error),
+        started=now, finished=now, elapsed_s=0.0, reason=str(error),
+    )  # fmt: skip
+
+
+def run_single(spider: Any, *, progress: bool = False, node_name: str = "", setup_log: bool = True) -> Done:
+    """Crawl in this process until the end. Raises ConfigError, StoreUnavailableError for a start that can't be."""
+    config_problem(spider, 1)
+    loaded = spider.load_settings()
+    settings = loaded.settings
+    if setup_log:
+        log.setup(settings, spider=spider.name, node=node_name)
+    for warning in loaded.warnings:
+        spider.logger.warning("{}", warning)
+    shown: Progress = make_progress(settings) if progress else NoProgress()
+    try:
+        with assembly.embedded_store(spider, settings) as settings:
+            factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+            if sys.platform != "win32":
+                import uvloop
+
+                factory = uvloop.new_event_loop
+            with asyncio.Runner(loop_factory=factory) as runner:
+                return runner.run(_run(spider, settings, shown))
+    finally:
+        shown.close()
+
+
+async def _run(spider: Any, settings: Settings, shown: Progress) -> Done:
+    loop = asyncio.get_running_loop()
+    started = datetime.now(UTC)
+    built = assembly.build(spider, settings)
+    observer = Observer(spider, built, shown)
+    node = Node(built.parts._replace(observe=observer.look, observe_every_s=observer.every_s))
+    spider._running = Running(node, loop)  # noqa: SLF001 - the spider's own handle for stop()
+    built.on_outage(node.outage)
+    restore = _catch_signals(loop, node, built, lambda: _forced(spider, built, started, shown))
+    try:
+        ended = await node.run()
+    finally:
+        restore()
+        spider._running = None  # noqa: SLF001
+        built.close()
+    finished = datetime.now(UTC)
+    await built.after(node, ended)
+    totals = observer.totals() if built.parts.shared else spider.counters.own()
+    stop, crash = _stop_and_crash(ended)
+    outcome = outcome_of(
+        crash=crash, stop=stop, ok=totals["request_ok"], failed=totals["request_failed"],
+        other=summaries.handled_otherwise(totals), items=totals["items"], items_failed=totals["item_failed"],
+    )  # fmt: skip
+    if outcome == "nothing_to_do":
+        if ended.outcome == "finished":
+            outcome = "finished"
+        else:
+            spider.logger.warning("nothing was crawled: {}", _why_nothing(totals))
+    code = exit_code(outcome, stop=stop, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO)
+    summary = summaries.build(
+        spider.counters, spider=spider.name, kind=spider.kind, outcome=outcome, code=code, started=started,
+        finished=finished, elapsed_s=(finished - started).total_seconds(),
+        reason="" if ended.reason in {"finished", "nothing to do"} else ended.reason,
+        redis_key=built.redis_key, run_id=settings.RUN_ID if built.parts.shared else "", namespace=built.namespace,
+        outputs=built.outputs(),
+    )  # fmt: skip
+    observer.end(ended.reason)
+    return Done(summary, settings)
+
+
+def _why_nothing(totals: dict[str, int]) -> str:
+    if totals["dedup_dropped"]:
+        return f"all {totals['dedup_dropped']} request(s) were known from before"
+    if totals["invalid_url"] or totals["parse_error"]:
+        return "no seed could be taken (see the messages above)"
+    return "the queue was empty and there were no seeds"
+
+
+def _stop_and_crash(ended: Ended) -> tuple[Stop, Crash]:
+    if ended.outcome == "limit":
+        return "limit", ""
+    if ended.outcome == "stopped":
+        if ended.signal == signal.SIGINT:
+            return "SIGINT", ""
+        if ended.signal == signal.SIGTERM:
+            return "SIGTERM", ""
+        return "code", ""
+    crashes: dict[str, Crash] = {"seeding_failed": "seeding", "store_lost": "store", "failed": "internal"}
+    return "", crashes.get(ended.outcome, "")
+
+
+def _catch_signals(loop: asyncio.AbstractEventLoop, node: Node, built: Any, forced: Callable[[], None]) -> Callable[[], None]:
+    """First SIGINT or SIGTERM: a graceful stop. Second: out at once. Returns what undoes it."""
+    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
+        return lambda: None
+
+    def handle(number: signal.Signals) -> None:
+        if node.stopping:
+            forced()
+            return
+        name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else number.name
+        node.stop(f"{name}: finishing what runs; once more to leave at once", signal=int(number))
+        built.give_up_waiting()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, handle, number)
+
+    def restore() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+    return restore
+
+
+def _forced(spider: Any, built: Any, started: datetime, shown: Progress) -> None:
+    """A second signal: say so and leave; leases run out or are taken over."""
+    now = datetime.now(UTC)
+    shown.close()
+    summary = summaries.build(
+        spider.counters, spider=spider.name, kind=spider.kind, outcome="forced", code=ExitCode.FORCED, started=started,
+        finished=now, elapsed_s=(now - started).total_seconds(), reason="a second signal", redis_key=built.redis_key,
+        namespace=built.namespace, outputs=built.outputs(),
+    )  # fmt: skip
+    print(summaries.line(summary), flush=True)  # noqa: T201 - the documented last line
+    force_exit(int(ExitCode.FORCED))
