@@ -6,8 +6,8 @@ What a machine lacks is skipped with the reason; where the variable CI is set it
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +15,9 @@ from netspy.redisio.embedded import EmbeddedRedis
 from netspy.testing.clock import FakeClock
 from netspy.testing.servers import RedisServer, find_embedded_server, find_redis_server
 from netspy.testing.site import LocalSite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def missing(reason: str) -> None:

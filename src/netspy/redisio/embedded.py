@@ -7,8 +7,8 @@ The folder holds the append-only file, the log, the socket and three small files
     server.json  which server serves the folder: pid, when it started, socket, version
 
 The first to come starts the server, the last to leave stops it. A server whose users all died is used again;
-a dead one is replaced, with its data. A server is asked which folder it serves before it is trusted or stopped,
-so a stale file never leads to somebody else's process.
+a dead one is replaced, with its data. A server is asked which folder it serves before it is trusted or
+stopped, so a stale file never leads to somebody else's process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import tempfile
 import time
@@ -269,8 +268,8 @@ class EmbeddedRedis:
         for name, value in options.items():
             argv += [f"--{name}", value]
         log_from = log.stat().st_size if log.exists() else 0
-        # Through a shell that ends at once: the server is nobody's child, so it outlives whoever started it and
-        # its end leaves no zombie; in its own session, so Ctrl-C on the terminal is for the crawl alone.
+        # Through a shell that ends at once: the server is nobody's child, so it outlives whoever started it
+        # and its end leaves no zombie; in its own session, so Ctrl-C on the terminal is for the crawl alone.
         launched = subprocess.run(  # noqa: S603 - a fixed text; paths are arguments
             [
                 "/bin/sh",
@@ -328,8 +327,10 @@ class EmbeddedRedis:
         if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
             return path
         known = self._known()
-        if known is not None and known.socket != path and Path(known.socket).parent.is_dir():
-            return known.socket
+        if known is not None and known.socket != path and self._state(known.socket) == "silent":
+            with contextlib.suppress(OSError):
+                if Path(known.socket).parent.stat().st_uid == os.getuid():
+                    return known.socket
         base = tempfile.gettempdir()
         if len(os.fsencode(base)) > SOCKET_PATH_MAX - 30:
             base = "/tmp"  # noqa: S108 - mkdtemp makes a folder that is ours alone
@@ -338,14 +339,16 @@ class EmbeddedRedis:
     def _stop(self) -> None:
         """Have the server that serves this folder write its data and end; wait until it is gone."""
         server = self._serving()
-        known = server or self._known()
         if server is not None:
             self._shut_down(server)
+        known = self._known()
         if known is None:
             return
-        Path(known.socket).unlink(missing_ok=True)
-        if Path(known.socket).parent != self.data_dir.resolve():
-            shutil.rmtree(Path(known.socket).parent, ignore_errors=True)
+        if self._state(known.socket) != "other":
+            Path(known.socket).unlink(missing_ok=True)
+            if Path(known.socket).parent != self.data_dir.resolve():
+                with contextlib.suppress(OSError):
+                    Path(known.socket).parent.rmdir()
         (self.data_dir / "server.json").unlink(missing_ok=True)
 
     def _shut_down(self, server: _Server) -> None:

@@ -24,7 +24,7 @@ class Leash:
         """Watch over `pid`; with `group` its whole process group is killed, which `pid` must lead."""
         target = f"-{pid}" if group else str(pid)
         self._watcher = subprocess.Popen(  # noqa: S603 - a fixed text; the number is an argument
-            ["/bin/sh", "-c", 'trap "" INT TERM HUP; read _; kill -9 -- "$0" 2>/dev/null', target],
+            ["/bin/sh", "-c", 'trap "" INT TERM HUP; read _; kill -9 "$0" 2>/dev/null', target],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
