@@ -1,0 +1,64 @@
+"""Plain callbacks run in threads: results and errors come back, and blocking ones get company."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from netspy.engine.threads import CallbackPool
+
+
+@pytest.fixture
+async def pool():
+    made = CallbackPool(maximum=16)
+    yield made
+    made.close()
+
+
+async def test_results_and_exceptions_come_back(pool):
+    assert await pool.call(lambda: 41 + 1) == 42
+
+    def broken():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await pool.call(broken)
+
+
+async def test_stop_iteration_of_user_code_doesnt_break_the_future(pool):
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await pool.call(lambda: next(iter(())))
+
+
+async def test_quick_jobs_stay_on_one_thread(pool):
+    idents = await asyncio.gather(*(pool.call(threading.get_ident) for _ in range(200)))
+    assert set(idents) == {idents[0]}
+    assert idents[0] != threading.get_ident()
+    assert pool.size == 1
+
+
+async def test_blocking_jobs_make_the_pool_grow(pool):
+    begin = time.monotonic()
+    await asyncio.gather(*(pool.call(lambda: time.sleep(0.25)) for _ in range(16)))
+    assert pool.size > 4
+    assert time.monotonic() - begin < 2.5  # one thread would take 4 s
+
+
+async def test_a_busy_job_is_no_reason_to_grow(pool):
+    def busy():
+        end = time.thread_time() + 0.15
+        while time.thread_time() < end:
+            pass
+
+    await asyncio.gather(pool.call(busy), pool.call(lambda: None))
+    assert pool.size == 1
+
+
+async def test_a_hanging_job_doesnt_keep_close_waiting():
+    pool = CallbackPool(maximum=1)
+    gate = threading.Event()
+    future = pool.call(gate.wait)
+    pool.close()
+    gate.set()
+    assert await future

@@ -1,0 +1,151 @@
+"""Retry, finish, claiming and politeness decide with plain values."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from netspy.messages.entry import Counts
+from netspy.policy.claiming import claim_limit
+from netspy.policy.finish import finished_job_left_behind, unfinished_because
+from netspy.policy.politeness import Politeness, SiteState
+from netspy.policy.retry import StatusPolicy, may_retry, retry_after_s, retry_delay_s
+from netspy.settings import Settings
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+
+def counts(**kw) -> Counts:
+    return Counts(**({"queued": 0, "leased": 0, "delayed": 0, "failed": 0, "seed": "seeded"} | kw))
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [(200, "accept"), (204, "accept"), (304, "accept"), (404, "fail"), (403, "fail"), (429, "retry"), (503, "retry"), (501, "fail")],
+)
+def test_default_status_policy(status, verdict):
+    assert StatusPolicy(Settings()).judge(status) == verdict
+
+
+def test_accept_beats_retry_and_check_off_accepts_everything():
+    assert StatusPolicy(Settings(ACCEPT_STATUS_CODES=[404, 503])).judge(404) == "accept"
+    assert StatusPolicy(Settings(ACCEPT_STATUS_CODES=[404, 503])).judge(503) == "accept"
+    assert StatusPolicy(Settings(CHECK_STATUS_CODE=False)).judge(500) == "accept"
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        (" 120 ", 60.0),
+        ("Sun, 01 Mar 2026 12:00:30 GMT", 30.0),
+        ("Sun, 01 Mar 2026 11:00:00 GMT", 0.0),
+        ("Mon, 02 Mar 2026 12:00:00 GMT", 60.0),
+        ("soon", None),
+        ("-3", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_retry_after_is_read_and_bounded(header, seconds):
+    assert retry_after_s(header, now=NOW, maximum=60.0) == seconds
+
+
+def test_backoff_doubles_up_to_its_maximum_and_jitter_stays_in_bounds():
+    settings = Settings(RETRY_BACKOFF=1.0, RETRY_BACKOFF_MAX=5.0, SPIDER_RETRY_INTERVAL=0.25)
+    highest = [retry_delay_s(n, settings, jitter=1.0) for n in (1, 2, 3, 4, 5)]
+    assert highest == [1.25, 2.25, 4.25, 5.25, 5.25]
+    assert retry_delay_s(3, settings, jitter=0.0) == 2.25
+    assert retry_delay_s(3, settings, jitter=0.5, asked_s=9.0) == 9.25
+
+
+def test_retry_budget():
+    settings = Settings(SPIDER_MAX_RETRY_TIMES=2)
+    assert [may_retry(n, settings) for n in (0, 1, 2, 3)] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [
+        (counts(seed="seeding", seed_detail="node 3"), "node 3"),
+        (counts(seed="none"), "nobody has seeded"),
+        (counts(queued=2), "2 request(s) queued"),
+        (counts(leased=1), "1 request(s) leased"),
+        (counts(delayed=4), "4 request(s) delayed"),
+    ],
+)
+def test_a_run_with_work_anywhere_is_not_over(state, word):
+    assert word in (unfinished_because(state) or "")
+
+
+def test_an_empty_seeded_run_is_over_unless_the_source_may_go_on():
+    assert unfinished_because(counts()) is None
+    assert "task source" in (unfinished_because(counts(), source_open=True) or "")
+    assert unfinished_because(counts(seed="failed")) is None
+
+
+def test_only_a_node_without_work_waits_for_the_grace_and_only_after_a_fresh_seeding():
+    fresh, old = counts(seed_age_s=1.0), counts(seed_age_s=500.0)
+    assert unfinished_because(fresh, had_work=False, node_age_s=2, grace_s=10)
+    assert unfinished_because(fresh, had_work=True, node_age_s=2, grace_s=10) is None
+    assert unfinished_because(fresh, had_work=False, node_age_s=11, grace_s=10) is None
+    assert unfinished_because(old, had_work=False, node_age_s=2, grace_s=10) is None
+
+
+def test_a_finished_job_is_told_from_nodes_that_start_together():
+    assert finished_job_left_behind(counts(seed_age_s=500.0))
+    assert not finished_job_left_behind(counts(seed_age_s=2.0))
+    assert not finished_job_left_behind(counts(seed_age_s=500.0, queued=1))
+    assert not finished_job_left_behind(counts(seed_age_s=500.0, live_nodes=2))
+
+
+def test_a_claim_is_about_twice_the_free_slots_and_waits_until_half_is_used():
+    def limit(**kw):
+        return claim_limit(**({"slots": 16, "free_slots": 16, "held": 0, "ceiling": 100, "queued": None, "live_nodes": 1} | kw))
+
+    assert limit() == 32
+    assert limit(ceiling=10) == 10
+    assert limit(free_slots=0) == 16
+    assert limit(free_slots=0, held=9) == 0
+    assert limit(free_slots=0, held=8) == 8
+    assert limit(slots=64, free_slots=64) == 100
+
+
+def test_a_short_queue_is_shared_among_live_nodes():
+    assert claim_limit(slots=16, free_slots=4, held=0, ceiling=100, queued=10, live_nodes=4) == 4
+    assert claim_limit(slots=16, free_slots=0, held=0, ceiling=100, queued=8, live_nodes=4) == 2
+    assert claim_limit(slots=16, free_slots=0, held=2, ceiling=100, queued=8, live_nodes=4) == 0
+
+
+def test_site_concurrency_and_spacing():
+    limits = Politeness(Settings(CONCURRENT_REQUESTS_PER_DOMAIN=2, DOWNLOAD_DELAY=1.0, RANDOMIZE_DOWNLOAD_DELAY=False))
+    site = SiteState("aa")
+    assert site.ready_at(limits) == 0.0
+    site.started(limits, 100.0, 0.0)
+    assert site.ready_at(limits) == 101.0
+    site.started(limits, 101.0, 0.0)
+    assert site.ready_at(limits) == float("inf")
+    site.ended(101.5)
+    assert site.ready_at(limits) == 102.0
+
+
+def test_randomized_spacing_lies_between_half_and_one_and_a_half():
+    limits = Politeness(Settings(DOWNLOAD_DELAY=2.0))
+    assert limits.spacing_s(0.0) == 1.0
+    assert limits.spacing_s(1.0) == 3.0
+
+
+def test_retry_after_cools_the_site():
+    limits = Politeness(Settings())
+    site = SiteState("aa")
+    site.started(limits, 10.0, 0.0)
+    site.ended(10.0, asked_s=5.0)
+    assert site.ready_at(limits) == 15.0
+
+
+def test_the_circuit_opens_after_failures_in_a_row_and_a_success_resets_it():
+    limits = Politeness(Settings(CIRCUIT_FAILURE_THRESHOLD=3, CIRCUIT_COOLDOWN=30.0))
+    site = SiteState("aa")
+    assert [site.judged(limits, 0.0, failed=True) for _ in range(2)] == [False, False]
+    assert not site.judged(limits, 0.0, failed=False)
+    assert [site.judged(limits, 5.0, failed=True) for _ in range(3)] == [False, False, True]
+    assert site.ready_at(limits) == 35.0
