@@ -1,10 +1,10 @@
 """From bytes to text: which encoding a body is in, and its decoding.
 
 The order is the browsers' (WHATWG HTML, "determining the character encoding"; Encoding, "decode"): what the
-user set, byte order mark, charset of the Content-Type header, declaration inside the document. Only then is the
-content looked at: strict UTF-8, statistics (faust-cchardet), and windows-1252 as the last resort. A label that
-names no encoding gives no information. JSON is UTF-8 by RFC 8259: there UTF-8 is tried before the header is
-believed.
+user set, byte order mark, charset of the Content-Type header, declaration inside the document. Only then is
+the content looked at: strict UTF-8, statistics (faust-cchardet), and windows-1252 as the last resort. A label
+that names no encoding gives no information. JSON is UTF-8 by RFC 8259: there UTF-8 is tried before the header
+is believed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from netspy.messages.charset_labels import is_whatwg, known, resolve
 
 Kind = Literal["html", "xml", "json"]
 
-_FALLBACK = "windows-1252"
+FALLBACK = "windows-1252"
 _PRESCAN_BYTES = 1024  # WHATWG: a declaration must be complete within these
 _LATE_META_BYTES = 65536  # and where browsers that meet one later start over
 _SAMPLE_BYTES = 65536  # what the statistics get to see, from the first byte that isn't ASCII
@@ -82,7 +82,7 @@ def decode(body: bytes, encoding: str) -> str:
     Malformed bytes become U+FFFD, one per malformed sequence, and nothing else changes (WHATWG "replacement"
     error mode). Raises ResponseError when `encoding` names no encoding.
     """
-    name = _required(encoding)
+    name = required(encoding)
     for mark, marked in _BOMS:
         if marked == name and body.startswith(mark):
             body = body[len(mark) :]
@@ -93,7 +93,8 @@ def decode(body: bytes, encoding: str) -> str:
     return body.decode(f"whatwg-{name}")
 
 
-def _required(label: str) -> str:
+def required(label: str) -> str:
+    """The encoding that `label` names. Raises ResponseError when it names none."""
     name = known(label)
     if name is None:
         raise ResponseError(
@@ -107,7 +108,7 @@ def _choose(
 ) -> tuple[str, str | None]:
     """The encoding, and the text when finding out has made it already."""
     if override:
-        return _required(override), None
+        return required(override), None
     for mark, name in _BOMS:
         if body.startswith(mark):
             return name, None
@@ -185,7 +186,7 @@ def _ascii_compatible(label: bytes) -> str | None:
     name = resolve(label.decode("latin-1"))
     if name in ("utf-16le", "utf-16be"):
         return "utf-8"
-    return _FALLBACK if name == "x-user-defined" else name
+    return FALLBACK if name == "x-user-defined" else name
 
 
 def _strict_utf8(body: bytes) -> str | None:
@@ -206,7 +207,7 @@ def _by_content(body: bytes, kind: Kind) -> str:
     import cchardet
 
     guess = cchardet.detect(sample)["encoding"]
-    return (known(guess) if guess else None) or _FALLBACK
+    return (known(guess) if guess else None) or FALLBACK
 
 
 def _mostly_utf8(sample: bytes) -> bool:

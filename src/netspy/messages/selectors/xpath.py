@@ -237,7 +237,7 @@ class _Parser:
     def _location(self) -> Path:
         if self.here.kind == "symbol" and self.here.text in ("/", "//"):
             after = self._tokens[self._at + 1]
-            bare = after.kind not in ("name",) and after.text not in ("*", "@", ".", "..")
+            bare = after.kind != "name" and after.text not in ("*", "@", ".", "..")
             if self.here.text == "/" and bare:
                 self._at += 1
                 return Path([], absolute=True)
@@ -306,6 +306,8 @@ def write(tree: Expr, floor: int = 0) -> str:
 
 
 def _step(step: Step) -> str:
+    if step.test == "node()" and not step.predicates and step.axis in ("self", "parent"):
+        return f"{step.separator}{'.' if step.axis == 'self' else '..'}"
     axis = {"child": "", "attribute": "@"}.get(step.axis, f"{step.axis}::")
     return f"{step.separator}{axis}{step.test}{_written(step.predicates)}"
 

@@ -1,0 +1,405 @@
+"""A response: what came back for a request, and everything that can be read from it.
+
+Making one is cheap; decoding, parsing and header lookup happen when they are first asked for, and once. A
+response is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from netspy.errors import InvalidUrlError, MissingExtraError, ResponseError
+from netspy.messages import charset, urls
+from netspy.messages.charset_labels import python_codec
+from netspy.messages.headers import Given, Headers
+from netspy.messages.links import Link, Patterns, find_links, href_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from re import Pattern
+
+    from netspy.messages.request import Request
+    from netspy.messages.selectors import Engine, Selector, SelectorList
+
+_BASE_TAGS = ("<base", "<BASE", "<Base")
+
+
+class Response:
+    """The answer to one request: status, headers, body, and what is in it.
+
+    `url` is where the body came from, after redirects; `history` holds the responses on the way there.
+    `elapsed` is in seconds. `engine` names what answers `css` and `xpath` (SELECTOR_ENGINE); the runtime
+    sets it.
+    """
+
+    __slots__ = (
+        "_base_url",
+        "_cookies",
+        "_encoding",
+        "_headers",
+        "_kind",
+        "_selector",
+        "_text",
+        "_user_encoding",
+        "content",
+        "elapsed",
+        "engine",
+        "history",
+        "request",
+        "status_code",
+        "url",
+    )
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        status_code: int,
+        content: bytes = b"",
+        headers: Given = None,
+        cookies: Mapping[str, str] | None = None,
+        request: Request | None = None,
+        encoding: str | None = None,
+        elapsed: float | timedelta | None = None,
+        history: list[Any] | None = None,
+    ) -> None:
+        """`encoding` wins over everything the response says of itself, and so does the request's; the rest
+        is as described for the attributes of the same name.
+        """
+        self.url = url
+        self.status_code = status_code
+        self.content = content
+        self.request = request
+        self.elapsed = elapsed.total_seconds() if isinstance(elapsed, timedelta) else elapsed
+        self.history = [] if history is None else history
+        self.engine: Engine = "turbohtml"
+        self._headers: Any = headers
+        self._cookies: Any = cookies
+        self._user_encoding = encoding
+        self._encoding: str | None = None
+        self._text: str | None = None
+        self._kind: charset.Kind | None = None
+        self._selector: Selector | None = None
+        self._base_url: str | None = None
+
+    # -- status, headers
+
+    @property
+    def status(self) -> int:
+        """`status_code`, under the name that Scrapy uses."""
+        return self.status_code
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is below 400."""
+        return self.status_code < 400
+
+    @property
+    def body(self) -> bytes:
+        """`content`, under the name that Scrapy uses."""
+        return self.content
+
+    @property
+    def headers(self) -> Headers:
+        """The header fields; `headers["content-type"]`, `headers.get_all("set-cookie")`, in any case."""
+        headers = self._headers
+        if type(headers) is not Headers:
+            headers = self._headers = Headers(headers)
+        return headers
+
+    @headers.setter
+    def headers(self, value: Given) -> None:
+        self._headers = value
+        self._cookies = None
+        self._forget()
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        """The cookies that this response sets, by name."""
+        if type(self._cookies) is not dict:
+            if self._cookies is None:
+                self._cookies = dict(
+                    _cookie(line) for line in self.headers.get_all("set-cookie") if "=" in line
+                )
+            else:
+                self._cookies = dict(self._cookies)
+        cookies: dict[str, str] = self._cookies
+        return cookies
+
+    # -- text
+
+    @property
+    def encoding(self) -> str:
+        """The encoding of the body: what the user set, else what `netspy.messages.charset` finds.
+
+        Setting it decodes and parses anew; a name that is none raises ResponseError.
+        """
+        if self._encoding is None:
+            self._read()
+        return self._encoding or charset.FALLBACK
+
+    @encoding.setter
+    def encoding(self, name: str | None) -> None:
+        if name is not None:
+            charset.required(name)
+        self._user_encoding = name
+        self._forget()
+
+    @property
+    def text(self) -> str:
+        """The body as text; bytes that are none in its encoding become U+FFFD."""
+        if self._text is None:
+            self._read()
+        return self._text or ""
+
+    def _read(self) -> None:
+        self._encoding, self._text = charset.read(
+            self.content, self.headers.get("content-type"), override=self._override()
+        )
+
+    def _override(self) -> str | None:
+        if self._user_encoding is None and self.request is not None:
+            return self.request.encoding
+        return self._user_encoding
+
+    def _forget(self) -> None:
+        self._encoding = self._text = self._kind = self._selector = self._base_url = None
+
+    @property
+    def kind(self) -> charset.Kind:
+        """What the body is read as: `html`, `xml` or `json`, by its Content-Type.
+
+        A body that is called JSON but doesn't begin like it (an error page, say) is read as HTML; one
+        without a usable Content-Type is XML when it begins with an XML declaration.
+        """
+        if self._kind is None:
+            content_type = self.headers.get("content-type")
+            kind = charset.media_kind(content_type)
+            if kind == "json" and self.text.lstrip()[:1] == "<":
+                kind = "html"
+            elif kind == "html" and self._is_untyped(content_type) and self._looks_like_xml():
+                kind = "xml"
+            self._kind = kind
+        return self._kind
+
+    @staticmethod
+    def _is_untyped(content_type: str | None) -> bool:
+        essence = (content_type or "").partition(";")[0].strip().lower()
+        return essence in ("", "application/octet-stream", "binary/octet-stream", "text/plain")
+
+    def _looks_like_xml(self) -> bool:
+        start = self.text[:1024].lstrip()
+        return start.startswith("<?xml") and "<html" not in start.lower()
+
+    def json(self) -> Any:
+        """The body as JSON: UTF-8 (RFC 8259) with or without a byte order mark, else in the response's
+        encoding.
+
+        Raises ResponseError when it isn't JSON.
+        """
+        import msgspec
+
+        override = self._override()
+        if override is None:
+            try:
+                return msgspec.json.decode(self.content)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                pass  # a byte order mark, another encoding, NaN: what follows takes them
+        import json
+
+        content_type = self.headers.get("content-type")
+        _, text = charset.read(self.content, content_type, override=override, kind="json")
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ResponseError(
+                f"{self.url} is not JSON ({error}); the body begins with {self.content[:80]!r}"
+            ) from None
+
+    # -- selectors
+
+    @property
+    def selector(self) -> Selector:
+        """The selector of the whole document, parsed once."""
+        if self._selector is None:
+            from netspy.messages.selectors import parsed
+
+            self._selector = parsed(self.text, self.engine, self.kind)
+        return self._selector
+
+    def css(self, query: str) -> SelectorList:
+        """As Selector.css, on the whole document. Raises ResponseError for JSON."""
+        return self._markup().css(query)
+
+    def xpath(
+        self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any
+    ) -> SelectorList:
+        """As Selector.xpath, on the whole document. Raises ResponseError for JSON."""
+        return self._markup().xpath(query, namespaces, **variables)
+
+    def _markup(self) -> Selector:
+        selector = self._selector or self.selector
+        if selector.type == "json":
+            raise ResponseError(
+                f"{self.url} is JSON: css() and xpath() have no tree there; use json() or jmespath()"
+            )
+        return selector
+
+    def jmespath(self, query: str, **options: Any) -> SelectorList:
+        """What a JMESPath query finds in the body as JSON. Raises ResponseError when it isn't JSON."""
+        from netspy.messages.selectors.parsel_engine import joined, json_selector
+
+        return joined(json_selector(self.json()).jmespath(query, **options))
+
+    def re(self, regex: str | Pattern[str], replace_entities: bool = True) -> list[str]:
+        """All matches in the text, by the rules of Selector.re."""
+        from netspy.messages.selectors import regex as regexes
+
+        return regexes.find_all(regex, self.text, decode=self._decodes(replace_entities), markup=True)
+
+    def re_first(self, regex: str | Pattern[str], default: Any = None, replace_entities: bool = True) -> Any:
+        """The first of what `re` gives, or `default`."""
+        from netspy.messages.selectors import regex as regexes
+
+        found = regexes.find_first(regex, self.text, decode=self._decodes(replace_entities), markup=True)
+        return default if found is None else found
+
+    def _decodes(self, replace_entities: bool) -> bool:
+        return replace_entities and self.kind != "json"
+
+    @property
+    def bs4(self) -> Any:
+        """The document as BeautifulSoup, parsed anew at every call. Raises MissingExtraError without bs4."""
+        try:
+            from bs4 import BeautifulSoup  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        except ImportError:
+            raise MissingExtraError("response.bs4", "bs4") from None
+        return BeautifulSoup(self.text, "lxml-xml" if self.kind == "xml" else "lxml")
+
+    # -- links
+
+    @property
+    def base_url(self) -> str:
+        """What the page's links are relative to: the first `<base href>` of an HTML page, else `url`."""
+        if self._base_url is None:
+            self._base_url = self._find_base()
+        return self._base_url
+
+    def _find_base(self) -> str:
+        if self.kind != "html" or not any(tag in self.text for tag in _BASE_TAGS):
+            return self.url
+        href = self.css("base::attr(href)").get()
+        if href is None:
+            return self.url
+        try:
+            return urls.join(self.url, href)
+        except InvalidUrlError:
+            return self.url
+
+    @property
+    def link_encoding(self) -> str:
+        """The Python codec in which the queries of the page's links are sent (WHATWG URL, 4.4)."""
+        return python_codec(self.encoding)
+
+    def urljoin(self, href: str) -> str:
+        """The absolute URL of a link on this page. Raises InvalidUrlError when it doesn't make one."""
+        return urls.join(self.base_url, href, encoding=self.link_encoding)
+
+    def follow(self, target: Any, callback: Any = None, **kw: Any) -> Request:
+        """The request for a link: a URL, a Link, or the selector of a link element or attribute.
+
+        A link that doesn't make a URL gives a request all the same, which is refused when it is yielded: so
+        one bad link never ends a callback. Other keywords are those of Request. Raises RequestError when
+        `target` is no link.
+        """
+        from netspy.messages.request import Request
+
+        href = href_of(target)
+        try:
+            url = self.urljoin(href)
+        except InvalidUrlError:
+            url = href.strip()
+        return Request(url, callback=callback, **kw)
+
+    def follow_all(
+        self,
+        targets: Iterable[Any] | None = None,
+        *,
+        css: str | None = None,
+        xpath: str | None = None,
+        callback: Any = None,
+        **kw: Any,
+    ) -> Iterator[Request]:
+        """A request for each link of `targets`, or of what `css` or `xpath` finds; elements without href
+        are passed over. Raises RequestError as `follow` does.
+        """
+        if targets is None:
+            if (css is None) == (xpath is None):
+                raise ResponseError("follow_all() takes links, or css=…, or xpath=…: one of the three")
+            targets = self.css(css) if css is not None else self.xpath(xpath or "")
+        for target in targets:
+            if (
+                getattr(getattr(target, "root", None), "tag", None) is not None
+                and "href" not in target.attrib
+            ):
+                continue
+            yield self.follow(target, callback, **kw)
+
+    def links(
+        self,
+        allow: Patterns = None,
+        deny: Patterns = None,
+        *,
+        same_host: bool = False,
+        css: str | None = None,
+    ) -> list[Link]:
+        """The fetchable links of the page, each once; see `netspy.messages.links.find_links`."""
+        return find_links(self, allow=allow, deny=deny, same_host=same_host, css=css)
+
+    # -- other forms
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; the body as base64 under `content_b64`, the request left out."""
+        return {
+            "url": self.url,
+            "status_code": self.status_code,
+            "headers": [list(pair) for pair in self.headers.multi_items()],
+            "cookies": dict(self.cookies),
+            "encoding": self._user_encoding,
+            "elapsed": self.elapsed,
+            "history": [one.to_dict() if isinstance(one, Response) else one for one in self.history],
+            "content_b64": base64.b64encode(self.content).decode("ascii"),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], request: Request | None = None) -> Response:
+        """The inverse of `to_dict`. Raises ResponseError for data that isn't a response's."""
+        try:
+            headers = data.get("headers") or ()
+            return cls(
+                url=data["url"],
+                status_code=int(data["status_code"]),
+                content=base64.b64decode(data.get("content_b64") or "", validate=True),
+                headers=headers if hasattr(headers, "items") else [(name, value) for name, value in headers],
+                cookies=data.get("cookies"),
+                request=request,
+                encoding=data.get("encoding"),
+                elapsed=data.get("elapsed"),
+                history=[
+                    cls.from_dict(one) if isinstance(one, dict) else one for one in data.get("history") or ()
+                ],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+            raise ResponseError(f"not a response ({error!r:.100}): {data!r:.100}") from None
+
+    def __repr__(self) -> str:
+        return f"<{self.status_code} {self.url}>"
+
+
+def _cookie(line: str) -> tuple[str, str]:
+    """Name and value of a Set-Cookie field (RFC 6265, 5.2)."""
+    name, _, value = line.partition(";")[0].partition("=")
+    return name.strip(), value.strip().strip('"')
