@@ -1,0 +1,202 @@
+"""`netspy create`: what it writes runs as it is, passes ruff, and never replaces a file."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from netspy import settings
+from netspy.cli import main
+from netspy.cli.create import module_and_class
+
+
+@pytest.fixture
+def create(workdir, capsys):
+    """Run `netspy create …` in an empty folder; (code, output, errors)."""
+
+    def call(*arguments):
+        code = main(["create", *arguments])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def files(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def ruff(folder):
+    """What ruff says of a folder with its default rules; empty when it is content."""
+    for arguments in (["check", "--isolated", "--quiet"], ["format", "--isolated", "--check", "--quiet"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *arguments, "."],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if done.returncode:
+            return f"{arguments}: {done.stdout}{done.stderr}"
+    return ""
+
+
+def test_a_project_has_all_it_needs_and_passes_ruff(create, workdir):
+    code, out, err = create("-p", "shop")
+    assert (code, err) == (0, "")
+    assert files(workdir) == [
+        "shop/.gitignore",
+        "shop/README.md",
+        "shop/items/__init__.py",
+        "shop/main.py",
+        "shop/setting.py",
+        "shop/spiders/__init__.py",
+        "shop/spiders/shop_spider.py",
+    ]
+    assert out.endswith("Run it: cd shop && netspy run main.py\n")
+    assert ruff(workdir) == ""
+
+
+def test_in_a_project_spiders_and_items_go_to_their_folders(create, workdir, monkeypatch):
+    create("-p", "shop")
+    monkeypatch.chdir(workdir / "shop")
+    assert create("-s", "news")[1].startswith("created spiders/news_spider.py\n")
+    assert create("-i", "product")[1] == "created items/product_item.py\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "base"), [([], "AirSpider"), (["--kind", "air"], "AirSpider"), (["--kind", "spider"], "Spider")]
+)
+def test_a_spider_of_each_kind(create, workdir, kind, base):
+    assert create("-s", "hot-news", *kind) == (
+        0,
+        "created hot_news_spider.py\nRun it: netspy run hot_news_spider.py\n",
+        "",
+    )
+    tree = ast.parse((workdir / "hot_news_spider.py").read_text("utf-8"))
+    [spider] = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert (spider.name, ast.unparse(spider.bases[0])) == ("HotNewsSpider", f"mw.{base}")
+    assert ruff(workdir) == ""
+
+
+def test_a_project_of_the_other_kind(create, workdir):
+    create("-p", "shop", "--kind", "spider")
+    assert "class ShopSpider(mw.Spider):" in (workdir / "shop/spiders/shop_spider.py").read_text("utf-8")
+
+
+def test_an_item_with_its_own_table_and_one_without(create, workdir):
+    create("-i", "Product", "--table", "goods")
+    create("-i", "order_line")
+    product, line = (workdir / f"{name}_item.py" for name in ("product", "order_line"))
+    assert "class ProductItem(mw.Item):" in product.read_text("utf-8")
+    assert '__table_name__ = "goods"' in product.read_text("utf-8")
+    assert '__table_name__ = "order_line"' in line.read_text("utf-8")
+    assert ruff(workdir) == ""
+
+
+def test_the_setting_file_changes_nothing_until_a_line_is_uncommented(create, workdir):
+    create("--setting")
+    text = (workdir / "setting.py").read_text("utf-8")
+    assert ruff(workdir) == ""
+    assert settings.read_project(workdir / "setting.py") == {}
+    (workdir / "setting.py").write_text(
+        "\n".join(
+            line[2:] if line.startswith("# ") and line[2:].split(" = ")[0] in settings.FIELDS else line
+            for line in text.splitlines()
+        )
+    )
+    values = settings.read_project(workdir / "setting.py")
+    assert set(values) == set(settings.FIELDS)
+    assert settings.load(project=values, environ={}).settings == settings.Settings()
+
+
+def test_nothing_that_exists_is_overwritten(create, workdir):
+    for arguments, name in (
+        (("-s", "news"), "news_spider.py"),
+        (("-i", "news"), "news_item.py"),
+        (("--setting",), "setting.py"),
+    ):
+        (workdir / name).write_text("precious")
+        code, out, err = create(*arguments)
+        assert (code, out) == (3, "")
+        assert f"{name} exists already" in err
+        assert err.count("\n") == 1
+        assert (workdir / name).read_text() == "precious"
+
+
+def test_a_project_is_not_mixed_into_a_folder_that_exists(create, workdir):
+    (workdir / "shop").mkdir()
+    code, _, err = create("-p", "shop")
+    assert code == 3
+    assert "shop exists already" in err
+    assert files(workdir) == []
+
+
+def test_only_the_setting_file_can_be_forced(create, workdir):
+    (workdir / "setting.py").write_text("old")
+    assert create("--setting", "-f")[0] == 0
+    assert "SPIDER_THREAD_COUNT" in (workdir / "setting.py").read_text("utf-8")
+    assert create("-s", "news", "-f")[0] == 2
+    assert files(workdir) == ["setting.py"]
+
+
+@pytest.mark.parametrize("option", ["-p", "-s", "-i"])
+@pytest.mark.parametrize(
+    "name", ["", "../evil", "a/b", "a b", "1st", "a.b", "-", "_x", "x" * 61, "a'b", 'a"b\n']
+)
+def test_a_name_that_cannot_be_is_refused_and_nothing_is_written(create, workdir, option, name):
+    code, out, err = create(f"{option}{name}" if option == "-p" and name == "" else option, name)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert files(workdir) == []
+
+
+@pytest.mark.parametrize("table", ["", "a b", "a;drop table x", 'a"', "1st", "x" * 61])
+def test_a_table_that_cannot_be_is_refused(create, workdir, table):
+    assert create("-i", "product", "--table", table)[0] == 2
+    assert files(workdir) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-s", "a", "-i", "b"],
+        ["-p", "a", "--setting"],
+        ["-i", "a", "--kind", "air"],
+        ["-s", "a", "--table", "t"],
+        ["-s", "a", "--kind", "task"],
+        ["extra"],
+    ],
+)
+def test_options_that_do_not_go_together_are_a_usage_error(create, workdir, arguments):
+    code, out, err = create(*arguments)
+    assert (code, out) == (2, "")
+    assert err.endswith("(see netspy create --help)\n")
+    assert files(workdir) == []
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(create, workdir):
+    (workdir / "items").mkdir()
+    (workdir / "items" / "news_item.py").symlink_to("/proc/nowhere")
+    code, _, err = create("-i", "news")
+    assert code == 3
+    assert err.startswith("netspy: error: items/news_item.py can't be written: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("news", ("news_spider", "NewsSpider")),
+        ("News", ("news_spider", "NewsSpider")),
+        ("NewsSpider", ("news_spider", "NewsSpider")),
+        ("hot_news_spider", ("hot_news_spider", "HotNewsSpider")),
+        ("HotNews2Go", ("hot_news2_go_spider", "HotNews2GoSpider")),
+        ("spider", ("spider_spider", "SpiderSpider")),
+        ("class", ("class_spider", "ClassSpider")),
+        ("新闻", ("新闻_spider", "新闻Spider")),
+    ],
+)
+def test_names_of_files_and_classes(name, made):
+    assert module_and_class(name, "spider") == made
