@@ -6,28 +6,30 @@
       └──────expire───────┘
 
 Every accepted entry is, at every instant visible in the store, in exactly one place. Back ends: `memory.py`
-(one process) and `redis.py` (shared); both pass `tests/contract/`. Every call may be repeated by a transport that
-lost a reply without changing the outcome.
+(one process) and `redis.py` (shared); both pass `tests/contract/`. Every call may be repeated by a transport
+that lost a reply without changing the outcome.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from netspy.messages.entry import (
-    BeatReply,
-    BeatReport,
-    Claimed,
-    Counts,
-    Lease,
-    NewEntry,
-    Reclaimed,
-    SeedGrant,
-    Settled,
-    Settlement,
-)
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from netspy.messages.entry import (
+        BeatReply,
+        BeatReport,
+        Claimed,
+        Counts,
+        Lease,
+        NewEntry,
+        Reclaimed,
+        SeedGrant,
+        Settled,
+        Settlement,
+    )
 
 
 class State(StrEnum):
@@ -58,14 +60,16 @@ class Frontier(Protocol):
     """Called on the event loop. One put and one claim are outstanding per node; back ends serialise them."""
 
     async def open(self) -> None:
-        """Connect, check owners and key types, and join as a node. Raises ConfigError, StoreUnavailableError."""
+        """Connect, check owners and key types, and join as a node. Raises ConfigError,
+        StoreUnavailableError.
+        """
 
     async def close(self) -> None:
         """Leave: deregister the node when it holds nothing, and drop connections. Safe to call twice."""
 
     @property
     def node(self) -> str:
-        """This node's id, given by the store and never reused; changes after a forced re-join."""
+        """The id of this node, given by the store and never reused; changes after a forced re-join."""
 
     @property
     def history(self) -> str | None:
@@ -82,9 +86,9 @@ class Frontier(Protocol):
     ) -> Claimed:
         """Lease up to `limit` entries: smallest priority first, first in first out within a priority.
 
-        Due delayed entries are queued first. Entries of the sites in `pass_over` are left in the queue, in place
-        (a bounded stretch of the queue is looked at). `suspect_room[e]` bounds how many entries with e expired
-        starts (2 = two or more) are handed out. Those come back already marked as started.
+        Due delayed entries are queued first. Entries of the sites in `pass_over` are left in the queue, in
+        place (a bounded stretch of the queue is looked at). `suspect_room[e]` bounds how many entries with e
+        expired starts (2 = two or more) are handed out. Those come back already marked as started.
         """
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
@@ -113,7 +117,9 @@ class Frontier(Protocol):
 
 
 class Keeper(Protocol):
-    """Called from the lease keeper's own thread with its own connection, so a blocked loop doesn't stop it."""
+    """Called from the lease keeper's own thread with its own connection, so a blocked loop doesn't stop
+    it.
+    """
 
     def beat(self, report: BeatReport) -> BeatReply:
         """Write this node's heartbeat, renew the run's key lifetimes now and then."""
@@ -125,7 +131,9 @@ class Keeper(Protocol):
         """Return expired leases to the queue, oldest first; poison goes to the failed list."""
 
     def sweep(self, node: str) -> bool:
-        """One bounded step of taking back a dead node's leases. True when a full pass found none (record removed)."""
+        """One bounded step of taking back a dead node's leases. True when a full pass found none (record
+        removed).
+        """
 
     def reconcile(self, held: Sequence[Lease]) -> int:
         """Return leases in this node's name that it doesn't hold. Send no claim while it runs."""

@@ -1,12 +1,13 @@
 """How large a layered Bloom filter is: pure arithmetic, shared by the in-process filter and the Redis one.
 
-A layer is a row of 64-byte blocks. A fingerprint (16 bytes) chooses one block by its first 48 bits and sets one bit
-in each of the block's sixteen 32-bit words by its other 80 bits (16 × 5). One block per fingerprint costs one read
-and one write, at the price of more memory than a filter whose bits lie anywhere: blocks fill unevenly, so the
-error is an average over a Poisson distribution of how full they are.
+A layer is a row of 64-byte blocks. A fingerprint (16 bytes) chooses one block by its first 48 bits and sets
+one bit in each of the block's sixteen 32-bit words by its other 80 bits (16 × 5). One block per fingerprint
+costs one read and one write, at the price of more memory than a filter whose bits lie anywhere: blocks fill
+unevenly, so the error is an average over a Poisson distribution of how full they are.
 
-When a layer is full the next one begins, with twice the capacity and half the error. The errors form a geometric
-series, so the whole filter stays below twice the error of its first layer, however many layers there are.
+When a layer is full the next one begins, with twice the capacity and half the error. The errors form a
+geometric series, so the whole filter stays below twice the error of its first layer, however many layers
+there are.
 """
 
 from __future__ import annotations
@@ -56,12 +57,16 @@ class BloomPlan(NamedTuple):
 
     @property
     def error_bound(self) -> float:
-        """The chance that a new fingerprint is taken for a known one, with every layer full: a sum, so an upper bound."""
+        """The chance that a new fingerprint is taken for a known one, with every layer full: a sum, so an
+        upper bound.
+        """
         return sum(layer.error for layer in self.layers)
 
     @property
     def layout(self) -> str:
-        """The plan in one line, kept beside the bits: two programs share bits only when their lines are equal."""
+        """The plan in one line, kept beside the bits: two programs share bits only when their lines are
+        equal.
+        """
         sizes = " ".join(f"{layer.capacity}:{layer.blocks}" for layer in self.layers)
         return f"{LAYOUT_VERSION} {self.layers[0].error:g} {sizes}"
 
@@ -69,7 +74,8 @@ class BloomPlan(NamedTuple):
 def block_error(keys_per_block: float) -> float:
     """The chance that a new fingerprint is taken for a known one, with that many keys per block on average.
 
-    A block that got k keys has a given bit set with 1 - (31/32)^k in each of its 16 words; k is Poisson distributed.
+    A block that got k keys has a given bit set with 1 - (31/32)^k in each of its 16 words; k is Poisson
+    distributed.
     """
     if keys_per_block <= 0:
         return 0.0
@@ -95,7 +101,7 @@ def bits_per_key(error: float) -> float:
 
 
 def plan(capacity: int, error: float, max_layers: int, *, limit: int | None = MAX_LAYER_BYTES) -> BloomPlan:
-    """Layers of `capacity`, twice that, four times that … with `error`, half of it, a quarter …
+    """Layers of `capacity`, twice that, four times that and so on, with `error`, half of it, a quarter of it.
 
     Raises ConfigError when a layer is larger than `limit` bytes (None: no limit), with the numbers.
     """
@@ -108,12 +114,15 @@ def plan(capacity: int, error: float, max_layers: int, *, limit: int | None = MA
         if limit is not None and layers[-1].size > limit:
             raise ConfigError(
                 f"Bloom layer {number} for {size:,} fingerprints at an error of {target:g} needs "
-                f"{layers[-1].size / 2**20:,.0f} MB, more than the {limit / 2**20:,.0f} MB of one Redis string "
-                f"(DEDUP_INITIAL_CAPACITY={capacity}, DEDUP_ERROR_RATE={error:g}, DEDUP_MAX_LAYERS={max_layers}); "
+                f"{layers[-1].size / 2**20:,.0f} MB, more than the {limit / 2**20:,.0f} MB of one Redis "
+                "string "
+                f"(DEDUP_INITIAL_CAPACITY={capacity}, DEDUP_ERROR_RATE={error:g}, "
+                f"DEDUP_MAX_LAYERS={max_layers}); "
                 f"use at most {number} layers, a smaller first layer or a larger error"
                 if number
                 else f"the first Bloom layer for {size:,} fingerprints at an error of {target:g} needs "
-                f"{layers[-1].size / 2**20:,.0f} MB, more than the {limit / 2**20:,.0f} MB of one Redis string; "
+                f"{layers[-1].size / 2**20:,.0f} MB, more than the {limit / 2**20:,.0f} MB of one Redis "
+                "string; "
                 f"make DEDUP_INITIAL_CAPACITY={capacity} smaller or DEDUP_ERROR_RATE={error:g} larger"
             )
     return BloomPlan(tuple(layers))

@@ -3,8 +3,8 @@
     {"reason": str, "error": str, "attempts": int, "time": float, "priority": float, "site": "8 hex digits",
      "request": {…}}
 
-`time` is in seconds since 1970. `request` is the stored payload, byte for byte; a payload that nobody could read is
-kept as the string `raw` instead. Records of other programs are shown as they are.
+`time` is in seconds since 1970. `request` is the stored payload, byte for byte; a payload that nobody could
+read is kept as the string `raw` instead. Records of other programs are shown as they are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ MAX_ERROR_CHARS = 2000
 
 
 class FailedRecord(msgspec.Struct, kw_only=True, omit_defaults=False):
-    """One failed request. `request` is its payload as JSON text; None when it could not be read (see `raw`)."""
+    """One failed request. `request` is its payload as JSON text; None when it could not be read (see
+    `raw`).
+    """
 
     reason: str = ""
     error: str = ""
@@ -84,5 +86,7 @@ def read_failed(record: bytes) -> FailedRecord:
     except (msgspec.DecodeError, ValueError) as error:
         return FailedRecord(reason="unreadable", error=str(error), raw=record.decode("utf-8", "replace"))
     if found.request is not None and bytes(found.request)[:1] != b"{":
-        return FailedRecord(reason="unreadable", error="request is no object", raw=record.decode("utf-8", "replace"))
+        return FailedRecord(
+            reason="unreadable", error="request is no object", raw=record.decode("utf-8", "replace")
+        )
     return found

@@ -7,18 +7,21 @@ Without RUN_ID a `redis_key` is one job that can be continued; with RUN_ID every
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from netspy.errors import ConfigError
-from netspy.settings import Settings
+
+if TYPE_CHECKING:
+    from netspy.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunScope:
     """Names of one run.
 
-    `job` is `<prefix>:<redis_key>`; `ns` is the job, or the run inside it; `dedup` is where request fingerprints
-    live: `ns`, or the job when DEDUP_SCOPE is "spider". Item fingerprints live in `ns`, each seeding generation
-    beginning anew. `run_ttl_ms` is 0 when the keys are permanent.
+    `job` is `<prefix>:<redis_key>`; `ns` is the job, or the run inside it; `dedup` is where request
+    fingerprints live: `ns`, or the job when DEDUP_SCOPE is "spider". Item fingerprints live in `ns`, each
+    seeding generation beginning anew. `run_ttl_ms` is 0 when the keys are permanent.
     """
 
     prefix: str
@@ -46,8 +49,8 @@ def run_scope(
 ) -> RunScope:
     """The names for a spider class. `redis_key` defaults to the class name; BatchSpider ignores RUN_ID.
 
-    In Redis Cluster the job is a hash tag, so that all keys of a job share one slot. Raises ConfigError for a name
-    that would collide with another key.
+    In Redis Cluster the job is a hash tag, so that all keys of a job share one slot. Raises ConfigError for a
+    name that would collide with another key.
     """
     key = class_name if redis_key is None else redis_key
     prefix = settings.REDIS_KEY_PREFIX
@@ -77,18 +80,24 @@ def check_names(prefix: str, redis_key: str, run_id: str) -> None:
     for name, value in (("REDIS_KEY_PREFIX", prefix), ("redis_key", redis_key), ("RUN_ID", run_id)):
         if "{" in value or "}" in value:
             raise ConfigError(
-                f"{name}={value!r} contains a brace, which Redis Cluster reads as a hash tag; leave braces out"
+                f"{name}={value!r} contains a brace, which Redis Cluster reads as a hash tag; leave braces "
+                "out"
             )
         if any(ch in value for ch in "\r\n\0"):
             raise ConfigError(f"{name}={value!r} contains a line break or a zero byte; use plain text")
-    for name, value, joined in (("REDIS_KEY_PREFIX", prefix, f"{prefix}:"), ("redis_key", redis_key, f":{redis_key}")):
+    for name, value, joined in (
+        ("REDIS_KEY_PREFIX", prefix, f"{prefix}:"),
+        ("redis_key", redis_key, f":{redis_key}"),
+    ):
         if ":run:" in joined:
             raise ConfigError(
-                f"{name}={value!r} would give keys that look like those of a run (…:run:<RUN_ID>); choose another name"
+                f"{name}={value!r} would give keys that look like those of a run (…:run:<RUN_ID>); choose "
+                "another name"
             )
     for name, value in (("redis_key", redis_key), ("RUN_ID", run_id)):
         if value == "items" or value.endswith(":items"):
             raise ConfigError(
-                f"{name}={value!r} ends in 'items', so its keys would mix with the item fingerprints of another job "
+                f"{name}={value!r} ends in 'items', so its keys would mix with the item fingerprints of "
+                "another job "
                 "(…:items:dedup:…); choose another name"
             )

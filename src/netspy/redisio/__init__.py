@@ -1,1 +1,1 @@
-"""redisio"""
+"""Redis clients, script loading and the page of keys."""

@@ -1,15 +1,16 @@
 """The one page of all Redis keys: name, type, writer, reader, lifetime.
 
-`ns` is `<REDIS_KEY_PREFIX>:<redis_key>`, plus `:run:<RUN_ID>` when a run id is set; `job` is the part without the run;
-`dedup` is `ns`, or `job` under DEDUP_SCOPE=spider. In Redis Cluster the job is wrapped in braces.
+`ns` is `<REDIS_KEY_PREFIX>:<redis_key>`, plus `:run:<RUN_ID>` when a run id is set; `job` is the part without
+the run; `dedup` is `ns`, or `job` under DEDUP_SCOPE=spider. In Redis Cluster the job is wrapped in braces.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from netspy.policy.run_scope import RunScope
+if TYPE_CHECKING:
+    from netspy.policy.run_scope import RunScope
 
 
 class KeyDoc(NamedTuple):
@@ -26,9 +27,25 @@ class KeyDoc(NamedTuple):
 _RUN = "RUN_TTL after the last write or heartbeat when RUN_ID is set, else permanent"
 
 PAGE: tuple[KeyDoc, ...] = (
-    KeyDoc("ns:z_requests", "zset", "queued; score = priority, smaller first", "frontier", "frontier, status", _RUN),
-    KeyDoc("ns:z_inflight", "zset", "leased; score = deadline, server ms", "frontier", "frontier, status", _RUN),
-    KeyDoc("ns:z_delayed", "zset", "retry or back-off; score = due, server ms", "frontier", "frontier, status", _RUN),
+    KeyDoc(
+        "ns:z_requests",
+        "zset",
+        "queued; score = priority, smaller first",
+        "frontier",
+        "frontier, status",
+        _RUN,
+    ),
+    KeyDoc(
+        "ns:z_inflight", "zset", "leased; score = deadline, server ms", "frontier", "frontier, status", _RUN
+    ),
+    KeyDoc(
+        "ns:z_delayed",
+        "zset",
+        "retry or back-off; score = due, server ms",
+        "frontier",
+        "frontier, status",
+        _RUN,
+    ),
     KeyDoc("ns:failed_requests", "list", "JSON records of failed requests", "frontier", "failed list", _RUN),
     KeyDoc(
         "ns:lock:seed",
@@ -41,24 +58,61 @@ PAGE: tuple[KeyDoc, ...] = (
     KeyDoc(
         "ns:nodes",
         "hash",
-        "per node: `<id>` JSON report, `<id>:s` beats unbroken since, `<id>:c` last claim, `<id>:p` last write",
+        "per node: `<id>` JSON report, `<id>:s` beats unbroken since, `<id>:c` last claim, `<id>:p` last "
+        "write",
         "each node",
         "frontier, status",
         _RUN,
     ),
-    KeyDoc("ns:beats", "zset", "node ids; score = last heartbeat, server ms", "each node", "frontier, status", _RUN),
+    KeyDoc(
+        "ns:beats",
+        "zset",
+        "node ids; score = last heartbeat, server ms",
+        "each node",
+        "frontier, status",
+        _RUN,
+    ),
     KeyDoc(
         "ns:meta",
         "hash",
-        "seq, nodes (next number), class, kind, version, epoch, history (server run id), gen (seeding generation)",
+        "seq, nodes (next number), class, kind, version, epoch, history (server run id), gen (seeding "
+        "generation)",
         "frontier",
         "frontier; absent under a live node = keys lost",
         _RUN,
     ),
-    KeyDoc("job:runs", "zset", "run ids; score = start, server ms", "each node's start", "status, reset", "permanent"),
-    KeyDoc("dedup:dedup:bloom[:1…]", "string", "request fingerprints, one layer each", "put", "put", _RUN + " (job scope: permanent)"),
-    KeyDoc("dedup:dedup:bloom:count", "string", "request fingerprints in all layers", "put", "put, status", "as the bits"),
-    KeyDoc("dedup:dedup:layout", "hash", "capacity, error and block layout of the bits", "put", "put, start check", "as the bits"),
+    KeyDoc(
+        "job:runs",
+        "zset",
+        "run ids; score = start, server ms",
+        "each node's start",
+        "status, reset",
+        "permanent",
+    ),
+    KeyDoc(
+        "dedup:dedup:bloom[:1…]",
+        "string",
+        "request fingerprints, one layer each",
+        "put",
+        "put",
+        _RUN + " (job scope: permanent)",
+    ),
+    KeyDoc(
+        "dedup:dedup:bloom:count",
+        "string",
+        "request fingerprints in all layers",
+        "put",
+        "put, status",
+        "as the bits",
+    ),
+    KeyDoc(
+        "dedup:dedup:layout",
+        "hash",
+        "capacity, error and block layout of the bits",
+        "put",
+        "put, start check",
+        "as the bits",
+    ),
     KeyDoc("dedup:dedup:set", "set", "request fingerprints, exact", "put", "put", "as the bits"),
     KeyDoc(
         "ns:items:dedup:bloom[:1…] :bloom:count :layout :set",
@@ -68,14 +122,49 @@ PAGE: tuple[KeyDoc, ...] = (
         "item filter",
         _RUN,
     ),
-    KeyDoc("ns:alert:<name>", "string", "an alert was sent for the whole cluster", "any node", "any node", "WARNING_INTERVAL"),
-    KeyDoc("prefix:<task_key>:tasks", "list", "TaskSpider's tasks, outside the run scope", "push_tasks", "task source", "permanent"),
-    KeyDoc("prefix:<task_key>:tasks:inflight", "zset", "tasks taken and not yet turned into requests", "task source", "task source", "permanent"),
+    KeyDoc(
+        "ns:alert:<name>",
+        "string",
+        "an alert was sent for the whole cluster",
+        "any node",
+        "any node",
+        "WARNING_INTERVAL",
+    ),
+    KeyDoc(
+        "prefix:<task_key>:tasks",
+        "list",
+        "TaskSpider's tasks, outside the run scope",
+        "push_tasks",
+        "task source",
+        "permanent",
+    ),
+    KeyDoc(
+        "prefix:<task_key>:tasks:inflight",
+        "zset",
+        "tasks taken and not yet turned into requests",
+        "task source",
+        "task source",
+        "permanent",
+    ),
     KeyDoc("job:batch_pending", "list", "BatchSpider's pushed tasks", "batch master", "workers", "permanent"),
     KeyDoc("job:batch_done", "string", "the current batch is over", "batch master", "workers", "permanent"),
-    KeyDoc("job:batch_monitor_lock", "string", "the batch master's lock", "batch master", "batch master", "short, renewed"),
+    KeyDoc(
+        "job:batch_monitor_lock",
+        "string",
+        "the batch master's lock",
+        "batch master",
+        "batch master",
+        "short, renewed",
+    ),
     KeyDoc("prefix:throttle:<domain>", "string", "cluster-wide rate limit", "throttle", "throttle", "short"),
-    KeyDoc("<pool>:users:ready, <pool>:cookie:<user>", "zset, string", "shared accounts", "user pool", "user pool", "cookie lifetime"),
+    KeyDoc(
+        "<pool>:users:ready, <pool>:cookie:<user>",
+        "zset, string",
+        "shared accounts",
+        "user pool",
+        "user pool",
+        "cookie lifetime",
+    ),
 )
 
 
@@ -116,7 +205,20 @@ class DedupKeys:
 class RunKeys:
     """The names of one run's keys."""
 
-    __slots__ = ("beats", "delayed", "failed", "inflight", "items", "lock", "meta", "nodes", "ns", "queued", "requests", "runs")
+    __slots__ = (
+        "beats",
+        "delayed",
+        "failed",
+        "inflight",
+        "items",
+        "lock",
+        "meta",
+        "nodes",
+        "ns",
+        "queued",
+        "requests",
+        "runs",
+    )
 
     def __init__(self, ns: str, dedup: str, job: str, *, max_layers: int = 4) -> None:
         """`ns`, `dedup` and `job` as in RunScope."""

@@ -1,17 +1,19 @@
 """Lua scripts from package data, run by their digest and sent in full only when the server doesn't know them.
 
-A script may begin lines with `--@include <name>`: the text of `<name>.lua` in the same folder takes their place.
+A script may begin lines with `--@include <name>`: the text of `<name>.lua` in the same folder takes their
+place.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import redis
     import redis.asyncio
 
@@ -57,9 +59,9 @@ async def run_async(client: redis.asyncio.Redis, call: Call) -> Any:
 
     script, keys, args = call
     try:
-        return await client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+        return await client.evalsha(script.sha, len(keys), *keys, *args)
     except NoScriptError:
-        return await client.execute_command("EVAL", script.text, len(keys), *keys, *args)
+        return await client.eval(script.text, len(keys), *keys, *args)
 
 
 def run_sync(client: redis.Redis, call: Call) -> Any:
@@ -68,6 +70,6 @@ def run_sync(client: redis.Redis, call: Call) -> Any:
 
     script, keys, args = call
     try:
-        return client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+        return client.evalsha(script.sha, len(keys), *keys, *args)
     except NoScriptError:
-        return client.execute_command("EVAL", script.text, len(keys), *keys, *args)
+        return client.eval(script.text, len(keys), *keys, *args)

@@ -107,8 +107,9 @@ if #taken < limit and stayed > 0 then
     local length = redis.call('ZCARD', KEYS[4])
     local from = tonumber(ARGV[13])
     if from < first or from >= length then from = first end
+    local before = #taken
     local behind, found = look(from, second)
-    rank = from + (behind or 0)
+    rank = from + behind - before
     if not found or found < second then rank = 0 end
   end
 end

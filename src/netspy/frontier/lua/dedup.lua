@@ -107,30 +107,29 @@ local function collection(kind, k, layout, ttl)
   room = capacity[current] - left
   local added = 0
 
-  local function known(number, mask, below)
-    for i = 1, below do
-      local block = read_block(key[i], (number % blocks[i]) * 64)
-      if block and all_set(block, mask) then return true end
+  -- Layers that hold bits; also above the current one when the count was deleted without them.
+  local live = {}
+  for i = 1, layers do live[i] = redis.call('STRLEN', key[i]) > 0 end
+  local function known(number, mask, except)
+    for i = 1, layers do
+      if live[i] and i ~= except then
+        local block = read_block(key[i], (number % blocks[i]) * 64)
+        if block and all_set(block, mask) then return true end
+      end
     end
     return false
   end
   c.has = function(id)
     local number, mask = masks_of(id)
-    return known(number, mask, layers)
+    return known(number, mask, 0)
   end
   local prepared = false
   c.add = function(id)
     local number, mask = masks_of(id)
     local at = (number % blocks[current]) * 64
-    local block = read_block(key[current], at)
+    local block = live[current] and read_block(key[current], at)
     if block and all_set(block, mask) then return false end
-    -- Layers above the current one can hold bits when the count was deleted without them.
-    for i = 1, layers do
-      if i ~= current then
-        local other = read_block(key[i], (number % blocks[i]) * 64)
-        if other and all_set(other, mask) then return false end
-      end
-    end
+    if known(number, mask, current) then return false end
     if not prepared then
       -- Take the layer's memory at once: growing it piece by piece would copy it again and again.
       if redis.call('STRLEN', key[current]) < blocks[current] * 64 then
@@ -141,6 +140,7 @@ local function collection(kind, k, layout, ttl)
         redis.call('HSET', layout_key, 'layout', layout)
         fresh = false
       end
+      live[current] = true
       prepared = true
     end
     redis.call('SETRANGE', key[current], at, with_bits(block, mask))

@@ -3,13 +3,14 @@ seed: the seeding lock: take it, renew it, finish it.
 
 KEYS    1 meta   2 nodes   3 beats   4 lock:seed
 ARGV    1 now   2 epoch   3 node   4 lifetime   5 what: acquire, renew, seeded or failed   6 token   7 who
-        8 ms a seeding lock lives without renewal   9 ms the finished state is kept   10 error text (failed)
+        8 ms after which a seeding lock without renewal is abandoned   9 lifetime of the key in ms   10 error text (failed)
         11 acquire: may seed again after *failed* (1 or 0)   12 stale ms
 RETURN  acquire {'OK', 'mine', history} or {'OK', 'other', lock text, ms left, now, history}
         renew, seeded, failed {'OK', 1 or 0}   0: the lock is somebody else's, nothing is changed
         {'LOST'}  {'NOTREG'}
 Values: `seeding <token> <ms> <who>`, `seeded <ms> <who>`, `failed <ms> <who> <error>`; any other value, such as the 1 of
-older programs, counts as seeded. A seeding lock that is not renewed runs out by itself, and the next one to ask takes over.
+older programs, counts as seeded. An abandoned lock goes to the next one to ask. It is judged by the time in its value, so
+that a key that is gone always means the same: deleted by hand or outlived, start anew.
 No lock begins a new seeding generation: item fingerprints and confirmed repeats of the earlier one no longer count.
 ]]
 --@include common
@@ -21,20 +22,16 @@ if bad then return bad end
 local now = now_ms()
 local what, token, who = ARGV[5], ARGV[6], ARGV[7]
 local lock = redis.call('GET', KEYS[4])
-local owner, at, renewed = string.match(lock or '', '^seeding (%S+) (%d+)')
+local owner, at = string.match(lock or '', '^seeding (%S+) (%d+)')
 local mine = owner == token
 
 if what == 'acquire' then
-  local free = not lock
-  -- With a clock handed in by a test, the lock's lifetime is judged by the time written in it.
-  local taken_over = owner and ARGV[1] ~= '' and now - tonumber(at) > tonumber(ARGV[8])
+  local abandoned = owner and now - tonumber(at) > tonumber(ARGV[8])
   local retry = lock and string.sub(lock, 1, 7) == 'failed ' and ARGV[11] == '1'
     and redis.call('ZCOUNT', KEYS[3], whole(now - tonumber(ARGV[12])), '+inf') <= 1
-  if mine or free or taken_over or retry then
-    redis.call('SET', KEYS[4], 'seeding ' .. token .. ' ' .. whole(now) .. ' ' .. who, 'PX', ARGV[8])
-    local interrupted = redis.call('HGET', KEYS[1], 'seeding') == '1'
-    if free and not mine and not interrupted then redis.call('HINCRBY', KEYS[1], 'gen', 1) end
-    redis.call('HSET', KEYS[1], 'seeding', '1')
+  if mine or not lock or abandoned or retry then
+    if not lock then redis.call('HINCRBY', KEYS[1], 'gen', 1) end
+    redis.call('SET', KEYS[4], 'seeding ' .. token .. ' ' .. whole(now) .. ' ' .. who, 'PX', ARGV[9])
     return {'OK', 'mine', history_of(KEYS[1])}
   end
   return {'OK', 'other', lock, redis.call('PTTL', KEYS[4]), whole(now), history_of(KEYS[1])}
@@ -44,12 +41,10 @@ if not mine then return {'OK', 0} end
 -- A removal first, so that the lock can be kept when memory is full.
 redis.call('DEL', KEYS[4])
 if what == 'renew' then
-  redis.call('SET', KEYS[4], 'seeding ' .. token .. ' ' .. whole(now) .. ' ' .. who, 'PX', ARGV[8])
+  redis.call('SET', KEYS[4], 'seeding ' .. token .. ' ' .. whole(now) .. ' ' .. who, 'PX', ARGV[9])
 elseif what == 'seeded' then
   redis.call('SET', KEYS[4], 'seeded ' .. whole(now) .. ' ' .. who, 'PX', ARGV[9])
-  redis.call('HDEL', KEYS[1], 'seeding')
 else
   redis.call('SET', KEYS[4], 'failed ' .. whole(now) .. ' ' .. who .. ' ' .. ARGV[10], 'PX', ARGV[9])
-  redis.call('HDEL', KEYS[1], 'seeding')
 end
 return {'OK', 1}

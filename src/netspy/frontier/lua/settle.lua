@@ -44,6 +44,8 @@ end
 local seq = 0
 if children > 0 then
   seq = redis.call('HINCRBY', KEYS[1], 'seq', children) - children
+else
+  redis.call('HDEL', KEYS[2], '')
 end
 local history = history_of(KEYS[1])
 local answer, add = {}, {}

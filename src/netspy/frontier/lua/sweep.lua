@@ -34,13 +34,15 @@ local length, most = tonumber(ARGV[11]), tonumber(ARGV[12])
 local rows
 local endless = redis.call('ZCOUNT', KEYS[5], '-inf', '(+inf') == 0
 local cursor = ARGV[10]
+local first_score
 local score, offset = string.match(cursor, '^s (%S+) (%d+)$')
 if endless then
   local from = string.match(cursor, '^m (.*)$')
   rows = redis.call('ZRANGEBYLEX', KEYS[5], from and '(' .. from or '-', '+', 'LIMIT', 0, length)
 else
   local found = redis.call('ZRANGEBYSCORE', KEYS[5], score or '-inf', '+inf', 'WITHSCORES', 'LIMIT', tonumber(offset or 0), length)
-  rows, score, offset = {}, score, tonumber(offset or 0)
+  rows, offset = {}, tonumber(offset or 0)
+  first_score = found[2]
   for i = 1, #found, 2 do
     rows[#rows + 1] = found[i]
     if found[i + 1] == score then offset = offset + 1 else score, offset = found[i + 1], 1 end
@@ -63,11 +65,9 @@ elseif #rows == length then
   if endless then
     next_cursor = 'm ' .. last_looked
   else
-    -- Moved entries leave the table, so an offset within their score moves back by as many.
-    for _, member in ipairs(mine) do
-      if redis.call('ZSCORE', KEYS[5], member) == score then offset = offset - 1 end
-    end
-    next_cursor = 's ' .. score .. ' ' .. offset
+    -- Entries of one score are looked at again: others of that score may leave the table meanwhile and shift the offset.
+    -- Only a stretch of a single score goes on by offset, less what is moved out of it now.
+    next_cursor = 's ' .. score .. ' ' .. (first_score ~= score and 0 or math.max(0, offset - #mine))
   end
 end
 if stopped and endless and string.sub(next_cursor, 1, 1) == 's' then next_cursor = 'm ' end

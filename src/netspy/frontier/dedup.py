@@ -1,0 +1,274 @@
+"""Fingerprint filters in the process, and the memory of what Redis confirmed.
+
+A filter is asked and told by lists of 16-byte fingerprints. Asking and telling are two calls, because a
+fingerprint may be marked only after its entry is safely queued, or its item safely stored.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import struct
+from typing import TYPE_CHECKING, Any, Protocol
+
+from netspy.errors import ConfigError
+from netspy.policy.bloom import BLOCK_BYTES, BloomPlan, layer_of, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+    from netspy.settings import Settings
+
+IN_PROCESS = frozenset({"memory", "lite", "bloom"})
+SHARED = frozenset({"auto", "redis", "redis-bloom", "redis-set"})
+
+
+class RequestFilter(Protocol):
+    """What a class named by DEDUP_FILTER must offer; both may also be `async def`. Made as
+    `cls(settings)`.
+    """
+
+    def seen(self, ids: Sequence[bytes]) -> list[bool] | Awaitable[list[bool]]:
+        """Which of these fingerprints are known."""
+
+    def mark(self, ids: Sequence[bytes]) -> Awaitable[None] | None:
+        """They are queued now."""
+
+
+class ExactFilter:
+    """A set: never errs, grows with the crawl (about 90 bytes per fingerprint)."""
+
+    __slots__ = ("ids",)
+
+    def __init__(self) -> None:
+        self.ids: set[bytes] = set()
+
+    def add(self, fingerprint: bytes) -> bool:
+        """True when it was new."""
+        before = len(self.ids)
+        self.ids.add(fingerprint)
+        return len(self.ids) != before
+
+    def seen(self, ids: Sequence[bytes]) -> list[bool]:
+        """Which of these fingerprints are known."""
+        known = self.ids
+        return [i in known for i in ids]
+
+    def mark(self, ids: Sequence[bytes]) -> None:
+        """Make them known."""
+        self.ids.update(ids)
+
+    @property
+    def count(self) -> int:
+        """Fingerprints known."""
+        return len(self.ids)
+
+    def dump(self) -> Iterator[bytes]:
+        """Every fingerprint; for `load`."""
+        yield from self.ids
+
+    def load(self, chunks: Iterable[bytes]) -> None:
+        """Take in what `dump` gave."""
+        self.ids.update(chunks)
+
+
+def _mask_tables() -> list[list[int]]:
+    """For each pair of words and each 10 bits of a fingerprint: the two bits they set in a 512-bit block."""
+    tables = []
+    for pair in range(8):
+        low, high = 64 * pair, 64 * pair + 32
+        tables.append([(1 << (low + (v & 31))) | (1 << (high + (v >> 5))) for v in range(1024)])
+    return tables
+
+
+_MASKS: list[list[int]] = []
+
+
+def block_mask(fingerprint: bytes) -> int:
+    """The 16 bits of a fingerprint in its block, as a little-endian number; the same as `lua/dedup.lua`."""
+    if not _MASKS:
+        _MASKS.extend(_mask_tables())
+    t = _MASKS
+    a = int.from_bytes(fingerprint[6:11])
+    b = int.from_bytes(fingerprint[11:16])
+    return (
+        t[0][a & 1023]
+        | t[1][a >> 10 & 1023]
+        | t[2][a >> 20 & 1023]
+        | t[3][a >> 30]
+        | t[4][b & 1023]
+        | t[5][b >> 10 & 1023]
+        | t[6][b >> 20 & 1023]
+        | t[7][b >> 30]
+    )
+
+
+class BloomFilter:
+    """A layered Bloom filter in the process: bounded memory, errs with at most twice the first layer's
+    rate.
+    """
+
+    def __init__(self, made: BloomPlan) -> None:
+        self.plan = made
+        self.count = 0
+        self._capacities = tuple(layer.capacity for layer in made.layers)
+        self._layers: list[bytearray] = []
+
+    def _known(self, fingerprint: bytes, mask: int) -> bool:
+        number = int.from_bytes(fingerprint[:6])
+        for bits, layer in zip(
+            reversed(self._layers), reversed(self.plan.layers[: len(self._layers)]), strict=True
+        ):
+            at = number % layer.blocks * BLOCK_BYTES
+            if int.from_bytes(bits[at : at + BLOCK_BYTES], "little") & mask == mask:
+                return True
+        return False
+
+    def add(self, fingerprint: bytes) -> bool:
+        """True when it was new."""
+        mask = block_mask(fingerprint)
+        if self._known(fingerprint, mask):
+            return False
+        number = layer_of(self.count, self._capacities)
+        while len(self._layers) <= number:
+            self._layers.append(bytearray(self.plan.layers[len(self._layers)].size))
+        bits = self._layers[number]
+        at = int.from_bytes(fingerprint[:6]) % self.plan.layers[number].blocks * BLOCK_BYTES
+        block = int.from_bytes(bits[at : at + BLOCK_BYTES], "little") | mask
+        bits[at : at + BLOCK_BYTES] = block.to_bytes(BLOCK_BYTES, "little")
+        self.count += 1
+        return True
+
+    def seen(self, ids: Sequence[bytes]) -> list[bool]:
+        """Which of these fingerprints are known."""
+        return [self._known(i, block_mask(i)) for i in ids]
+
+    def mark(self, ids: Sequence[bytes]) -> None:
+        """Make them known."""
+        for i in ids:
+            self.add(i)
+
+    def dump(self) -> Iterator[bytes]:
+        """The layout, the count and the bits in pieces; for `load`."""
+        layout = self.plan.layout.encode()
+        yield struct.pack(">QI", self.count, len(self._layers)) + layout + b" " * max(0, 17 - len(layout))
+        for number, bits in enumerate(self._layers):
+            for at in range(0, len(bits), 1 << 16):
+                yield struct.pack(">IQ", number, at) + bytes(bits[at : at + (1 << 16)])
+
+    def load(self, chunks: Iterable[bytes]) -> None:
+        """Take in what `dump` gave. Raises ConfigError when the layout is another one."""
+        pieces = iter(chunks)
+        head = next(pieces, None)
+        if head is None:
+            return
+        layout = head[12:].decode(errors="replace").strip()
+        if layout != self.plan.layout:
+            raise ConfigError(
+                f"the saved fingerprints have the layout {layout!r}, the settings make "
+                f"{self.plan.layout!r}; keep "
+                "DEDUP_FILTER, DEDUP_INITIAL_CAPACITY, DEDUP_ERROR_RATE and DEDUP_MAX_LAYERS, or delete the "
+                "saved file"
+            )
+        self.count, layers = struct.unpack(">QI", head[:12])
+        self._layers = [bytearray(layer.size) for layer in self.plan.layers[:layers]]
+        for piece in pieces:
+            number, at = struct.unpack(">IQ", piece[:12])
+            self._layers[number][at : at + len(piece) - 12] = piece[12:]
+
+
+def bloom_plan(settings: Settings, *, limit: int | None = None) -> BloomPlan:
+    """The Bloom layers that the settings ask for. Raises ConfigError for a layer above `limit` bytes."""
+    return plan(
+        settings.DEDUP_INITIAL_CAPACITY, settings.DEDUP_ERROR_RATE, settings.DEDUP_MAX_LAYERS, limit=limit
+    )
+
+
+def in_process_filter(settings: Settings) -> ExactFilter | BloomFilter:
+    """The filter inside the process: Bloom for `memory` and `bloom`, else an exact set."""
+    if settings.DEDUP_FILTER in ("memory", "bloom"):
+        return BloomFilter(bloom_plan(settings))
+    return ExactFilter()
+
+
+def load_filter(settings: Settings) -> RequestFilter:
+    """The filter class that DEDUP_FILTER names by its path, made with the settings. Raises ConfigError."""
+    path = settings.DEDUP_FILTER
+    module, _, name = path.rpartition(".")
+    known = ", ".join(sorted(IN_PROCESS | SHARED))
+    if not module:
+        raise ConfigError(
+            f"DEDUP_FILTER={path!r} is none of {known}, and no class path such as 'project.dedup.MyFilter'"
+        )
+    try:
+        made: Any = getattr(importlib.import_module(module), name)(settings)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"DEDUP_FILTER={path!r} can't be loaded: {error}") from error
+    for method in ("seen", "mark"):
+        if not callable(getattr(made, method, None)):
+            raise ConfigError(f"DEDUP_FILTER={path!r} has no method {method}(ids)")
+    found: RequestFilter = made
+    return found
+
+
+async def asked(answer: list[bool] | Awaitable[list[bool]]) -> list[bool]:
+    """The answer of `seen`, awaited when it is `async def`."""
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+async def told(answer: Awaitable[None] | None) -> None:
+    """Finish `mark`, awaited when it is `async def`."""
+    if inspect.isawaitable(answer):
+        await answer
+
+
+class ConfirmedCache:
+    """Fingerprints that the shared store has confirmed, so that repeats cost no call.
+
+    They hold for one history of the store: another server process may have lost what this one confirmed, and
+    another seeding generation starts anew. Bounded: the older half is dropped when `limit` is reached.
+    """
+
+    __slots__ = ("_half", "_new", "_old", "history")
+
+    def __init__(self, limit: int = 65536) -> None:
+        self._half = max(1, limit // 2)
+        self._new: set[bytes] = set()
+        self._old: set[bytes] = set()
+        self.history = ""
+
+    def follow(self, history: str) -> None:
+        """The store's history now; another one than before empties the cache."""
+        if history != self.history:
+            self.history = history
+            self._new.clear()
+            self._old.clear()
+
+    def __contains__(self, fingerprint: bytes) -> bool:
+        return fingerprint in self._new or fingerprint in self._old
+
+    def confirm(self, ids: Iterable[bytes]) -> None:
+        """The store knows these, in the history followed last."""
+        self._new.update(ids)
+        if len(self._new) >= self._half:
+            self._old = self._new
+            self._new = set()
+
+
+class FillWatch:
+    """Calls `report` when a filter's fill passes the warning rate, and at each further 5 %."""
+
+    __slots__ = ("_capacity", "_next", "_report")
+
+    def __init__(self, capacity: int, warn_rate: float, report: Callable[[float], None] | None) -> None:
+        self._capacity = capacity
+        self._next = warn_rate
+        self._report = report
+
+    def seen(self, count: int) -> None:
+        """`count` fingerprints are in."""
+        rate = count / self._capacity
+        if rate >= self._next and self._report is not None:
+            while self._next <= rate:
+                self._next += 0.05
+            self._report(rate)

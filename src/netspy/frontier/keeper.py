@@ -1,0 +1,229 @@
+"""The Redis side of the lease keeper: blocking calls on a connection of its own, from the keeper's thread.
+
+Each call is tried at most twice (a connection may merely have been cut) and then raises
+StoreUnavailableError: the keeper's rhythm is its retry.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
+from netspy.frontier import calls
+from netspy.frontier.calls import Calls, Member, NotRegisteredError, Shared
+from netspy.frontier.start_checks import check_joined
+from netspy.messages.entry import BeatReply, BeatReport, Lease, Reclaimed
+from netspy.redisio import client as clients
+from netspy.redisio.scripts import Call, run_sync
+from netspy.settings import Settings, hide_password
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+LEASES_PER_CALL = 1000
+LIFETIMES_EVERY_S = 60.0
+
+
+class RedisKeeper:
+    """See `contract.Keeper`."""
+
+    def __init__(
+        self,
+        made: Calls,
+        shared: Shared,
+        settings: Settings,
+        *,
+        url: str,
+        owner: tuple[str, str, bool],
+        lease_s: float,
+        started: float,
+        version: str,
+        clock_ms: Callable[[], int] | None,
+        monotonic: Callable[[], float],
+    ) -> None:
+        """Made by `RedisFrontier.keeper()`."""
+        self._calls = made
+        self._shared = shared
+        self._settings = settings
+        self._url = url
+        self._owner = owner
+        self._lease_s = lease_s
+        self._started = started
+        self._version = version
+        self._clock_ms = clock_ms
+        self._monotonic = monotonic
+        self._sweeps: dict[str, tuple[bytes, bool]] = {}
+        self._lifetimes_at = float("-inf")
+        self._client = clients.sync_client(settings, url=url, on_connect=self._greet)
+
+    def _greet(self, connection: Any) -> None:
+        from redis.exceptions import ResponseError
+
+        connection.on_connect()
+        connection.send_command("INFO", "server")
+        try:
+            info = connection.read_response()
+        except ResponseError:
+            info = b""
+        text = info.decode("utf-8", "replace") if isinstance(info, bytes) else str(info)
+        run_id = next((line[7:].strip() for line in text.splitlines() if line.startswith("run_id:")), "")
+        connection.send_command("EVAL", calls.script("hello").text, 1, self._calls.keys.meta, run_id)
+        connection.read_response()
+
+    def _run(self, call: Call) -> list[Any]:
+        for last in (False, True):
+            try:
+                reply: list[Any] = calls.checked(run_sync(self._client, call), self._calls.keys.ns)
+            except (NotRegisteredError, StoreLostError):
+                raise
+            except Exception as error:
+                trouble = clients.trouble_of(error)
+                if trouble == "away" and not last:
+                    continue
+                if trouble == "config":
+                    raise clients.unusable(self._url, error) from None
+                if trouble == "type":
+                    raise ConfigError(f"Redis key {clients.one_line(error)}") from None
+                if trouble is None:
+                    raise
+                raise StoreUnavailableError(
+                    f"Redis at {hide_password(self._url)} did not answer the keeper "
+                    f"({clients.one_line(error)})"
+                ) from None
+            else:
+                return reply
+        raise AssertionError
+
+    def _now(self) -> str:
+        return "" if self._clock_ms is None else str(self._clock_ms())
+
+    def beat(self, report: BeatReport) -> BeatReply:
+        """See the contract. Raises StoreUnavailableError."""
+        now = self._monotonic()
+        lifetimes = now - self._lifetimes_at >= LIFETIMES_EVERY_S
+        info = calls.report_json(report, self._started, self._version)
+        member = self._shared.member
+        try:
+            reply = self._run(self._calls.beat(self._shared, member, self._now(), info, lifetimes=lifetimes))
+        except NotRegisteredError:
+            return BeatReply(known=False, sweeping=False, stale_nodes=[], intact=True, live_nodes=0)
+        except StoreUnavailableError:
+            raise
+        except StoreLostError:
+            return BeatReply(known=False, sweeping=False, stale_nodes=[], intact=False, live_nodes=0)
+        if lifetimes:
+            self._lifetimes_at = now
+        steady = int(reply[1]) >= self._calls.stale_ms
+        stale = [name.decode() for name in reply[4:]]
+        for name in list(self._sweeps):
+            if name not in stale:
+                del self._sweeps[name]
+        return BeatReply(
+            known=True, sweeping=steady, stale_nodes=stale, intact=True, live_nodes=int(reply[2])
+        )
+
+    def renew(self, leases: Sequence[Lease]) -> list[bool]:
+        """See the contract. Raises StoreUnavailableError."""
+        flags: list[bool] = []
+        for start in range(0, len(leases), LEASES_PER_CALL):
+            piece = leases[start : start + LEASES_PER_CALL]
+            sent = self._monotonic()
+            member = self._shared.member
+            try:
+                reply = self._run(
+                    self._calls.renew(self._shared, member, self._now(), [lease.member for lease in piece])
+                )
+            except NotRegisteredError:
+                flags += [False] * len(piece)
+                continue
+            for lease, digit in zip(piece, reply[1], strict=True):
+                mine = digit == 49
+                if mine:
+                    lease.valid_until = sent + self._lease_s
+                flags.append(mine)
+        return flags
+
+    def reclaim(self, limit: int = 500) -> Reclaimed:
+        """See the contract. Nothing is moved until this node's beats have been unbroken for
+        HEARTBEAT_STALE.
+        """
+        try:
+            reply = self._run(self._calls.reclaim(self._shared, self._shared.member, self._now(), limit))
+        except NotRegisteredError:
+            return Reclaimed(0, 0, more=False)
+        if reply[0] != b"OK":
+            return Reclaimed(0, 0, more=False)
+        return Reclaimed(int(reply[1]), int(reply[2]), more=bool(reply[3]))
+
+    def sweep(self, node: str) -> bool:
+        """See the contract. Call it again until it says True, or the node is no longer in `stale_nodes`."""
+        cursor, found = self._sweeps.get(node, (b"", False))
+        member = self._shared.member
+        try:
+            reply = self._run(self._calls.sweep(self._shared, member, self._now(), node, cursor, "dead"))
+        except NotRegisteredError:
+            return False
+        if reply[0] == b"GONE":
+            self._sweeps.pop(node, None)
+            return True
+        if reply[0] != b"OK":
+            self._sweeps.pop(node, None)
+            return False
+        found = found or int(reply[2]) > 0
+        if reply[1]:
+            self._sweeps[node] = (reply[1], found)
+            return False
+        self._sweeps.pop(node, None)
+        if found:
+            return False
+        return bool(
+            self._run(self._calls.forget(self._shared, member, self._now(), node, own=False))[0] == b"OK"
+        )
+
+    def reconcile(self, held: Sequence[Lease]) -> int:
+        """See the contract. Claims may go on: only leases of claims that are surely in `held` are looked
+        at.
+        """
+        member = self._shared.member
+        done = member.claims_done
+        mine = [lease.member for lease in held if lease.member[27:35] == member.node.encode()]
+        newest = max((m[35:41] for m in mine), default=b"")
+        up_to = max(newest.decode(), calls.base36(max(0, done - 1)))
+        marks = b"".join(calls.held_mark(m) for m in mine)
+        cursor, returned = b"", 0
+        while True:
+            call = self._calls.sweep(
+                self._shared, member, self._now(), member.node, cursor, "orphans", up_to=up_to, held=marks
+            )
+            reply = self._run(call)
+            returned += int(reply[2])
+            cursor = reply[1]
+            if not cursor:
+                return returned
+
+    def rejoin(self) -> None:
+        """See the contract. Raises StoreLostError when the run's keys are gone."""
+        old = self._shared.member
+        owner, kind, _ = self._owner
+        call = self._calls.join(
+            now=self._now(),
+            epoch=self._shared.epoch,
+            new_epoch=secrets.token_hex(8),
+            owner=owner,
+            kind=kind,
+            take_over=True,
+            info=calls.report_json(None, self._started, self._version),
+            run_id=self._shared.run_id,
+        )
+        reply = check_joined(
+            self._run(call), self._calls.keys.ns, owner, kind, self._calls.dedup.bloom.layout
+        )
+        if not self._shared.joined(old, reply.node):
+            # The loop side joined at the same time; one record is enough.
+            self._run(self._calls.forget(self._shared, Member(reply.node), self._now(), reply.node, own=True))
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._client.close()
+        self._client.connection_pool.disconnect()

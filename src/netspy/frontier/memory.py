@@ -1,0 +1,474 @@
+"""The frontier inside one process: AirSpider's, and the fast side of the contract suite.
+
+The queue is one heap per site, and one heap of the sites' first entries. So sites to pass over cost nothing
+but their own number, however many requests of theirs are queued, and order is exact: priority first, then
+first in first out.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from netspy.frontier.contract import SeedLockLostError
+from netspy.frontier.dedup import BloomFilter, ExactFilter
+from netspy.messages.entry import (
+    BeatReply,
+    BeatReport,
+    Claimed,
+    Counts,
+    Lease,
+    NewEntry,
+    Reclaimed,
+    SeedGrant,
+    SeedState,
+    Settled,
+    Settlement,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+# (priority, seq, payload) for one never claimed, else (priority, seq, payload, deliveries, suspicion).
+# Suspicion is 0 when no lease ever ran out, 1 when one did that may not have started, n + 1 when n ran out
+# after a start.
+Entry = tuple[Any, ...]
+
+
+class MemoryFrontier:
+    """See `contract.Frontier`. Payloads are kept as they are, never packed.
+
+    `lease_s` is infinite for one process: nobody could take over. `filter_` is the fingerprint filter, an
+    exact set unless another is given. `on_failed` gets each record that goes to the failed list.
+    """
+
+    def __init__(
+        self,
+        *,
+        lease_s: float = float("inf"),
+        max_deliveries: int = 3,
+        clock: Callable[[], float] = time.monotonic,
+        on_failed: Callable[[bytes], None] | None = None,
+        on_poison: Callable[[Lease], bytes] | None = None,
+        filter_: ExactFilter | BloomFilter | None = None,
+        on_fill: Callable[[int], None] | None = None,
+        seeding_ttl_s: float = float("inf"),
+    ) -> None:
+        """`on_poison` makes the record of an entry that goes to the failed list because its leases ran out;
+        `on_fill` is told how many fingerprints are known, after each put.
+        """
+        self._lease_s = lease_s
+        self._limit = max_deliveries
+        self._clock = clock
+        self._on_failed = on_failed
+        self._on_poison = on_poison or _bare_record
+        self._filter = filter_ if filter_ is not None else ExactFilter()
+        self._on_fill = on_fill
+        self._seeding_ttl = seeding_ttl_s
+        self._lock = threading.Lock()
+        self._seq = 0
+        self._queued = 0
+        self._sites: dict[str, list[Entry]] = {}
+        self._heads: list[tuple[float, int, str]] = []
+        self._delayed: list[tuple[float, int, str, Entry]] = []
+        self._leased: dict[int, Lease] = {}
+        self._failed = 0
+        self._seed: tuple[SeedState, str, float] = ("none", "", 0.0)  # state, token or error, written at
+        self.warnings: list[str] = []
+
+    async def open(self) -> None:
+        """Nothing to connect."""
+
+    async def close(self) -> None:
+        """Nothing to drop; what is not done stays readable through `snapshot`."""
+
+    def give_up_waiting(self) -> None:
+        """No call ever waits."""
+
+    @property
+    def node(self) -> str:
+        """The only node."""
+        return "00000001"
+
+    @property
+    def history(self) -> str | None:
+        """None: memory has one history."""
+        return None
+
+    def keeper(self) -> MemoryKeeper:
+        """The keeper's side."""
+        return MemoryKeeper(self)
+
+    # -- queue
+    # ----------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, site: str, entry: Entry) -> None:
+        bucket = self._sites.get(site)
+        if bucket is None:
+            self._sites[site] = [entry]
+            heappush(self._heads, (entry[0], entry[1], site))
+        else:
+            heappush(bucket, entry)
+            if bucket[0] is entry:
+                heappush(self._heads, (entry[0], entry[1], site))
+        self._queued += 1
+
+    def _put(self, entries: Sequence[NewEntry]) -> list[bool]:
+        add = self._filter.add
+        flags = []
+        seq = self._seq
+        sites, heads = self._sites, self._heads
+        queued = 0
+        for payload, id_, priority, site in entries:
+            if priority - priority != 0:
+                self._seq, self._queued = seq, self._queued + queued
+                raise ValueError(f"priority {priority!r} is not a finite number")
+            new = add(id_)
+            flags.append(new)
+            if not new:
+                continue
+            seq += 1
+            queued += 1
+            entry = (priority, seq, payload)
+            bucket = sites.get(site)
+            if bucket is None:
+                sites[site] = [entry]
+                heappush(heads, (priority, seq, site))
+            else:
+                heappush(bucket, entry)
+                if bucket[0] is entry:
+                    heappush(heads, (priority, seq, site))
+        self._seq = seq
+        self._queued += queued
+        return flags
+
+    async def put(self, entries: Sequence[NewEntry], *, seed_token: str | None = None) -> list[bool]:
+        """See the contract."""
+        with self._lock:
+            if seed_token is not None and self._seed[:2] != ("seeding", seed_token):
+                raise SeedLockLostError("another one holds the seeding lock now")
+            flags = self._put(entries)
+        if self._on_fill is not None:
+            self._on_fill(self._filter.count)
+        return flags
+
+    async def claim(
+        self, limit: int, *, pass_over: Collection[str] = (), suspect_room: tuple[int, int, int] = (64, 8, 1)
+    ) -> Claimed:
+        """See the contract."""
+        now = self._clock()
+        with self._lock:
+            while self._delayed and self._delayed[0][0] <= now:
+                _, _, site, entry = heappop(self._delayed)
+                self._enqueue(site, entry)
+            leases = self._claim(limit, pass_over, list(suspect_room), now + self._lease_s)
+            due = self._delayed[0][0] - now if self._delayed else None
+            return Claimed(leases, self._queued, len(self._delayed), len(self._leased), due)
+
+    def _claim(self, limit: int, pass_over: Collection[str], room: list[int], deadline: float) -> list[Lease]:
+        heads, sites, leased = self._heads, self._sites, self._leased
+        leases: list[Lease] = []
+        passed: list[tuple[float, int, str]] = []
+        held_back: list[tuple[str, Entry]] = []
+        while heads and len(leases) < limit:
+            head = heappop(heads)
+            site = head[2]
+            bucket = sites.get(site)
+            if not bucket or bucket[0][1] != head[1]:
+                continue  # no longer the first of its site
+            if site in pass_over:
+                passed.append(head)
+                continue
+            after = heads[0] if heads else None
+            while bucket and len(leases) < limit:
+                entry = bucket[0]
+                if after is not None and (entry[0], entry[1]) > (after[0], after[1]):
+                    break
+                heappop(bucket)
+                suspicion = 0
+                deliveries = 1
+                if len(entry) == 5:
+                    suspicion = entry[4]
+                    deliveries = entry[3] + 1
+                    if suspicion:
+                        kind = min(suspicion, 3) - 1
+                        if room[kind] <= 0:
+                            held_back.append((site, entry))
+                            continue
+                        room[kind] -= 1
+                lease = Lease(
+                    seq=entry[1],
+                    payload=entry[2],
+                    priority=entry[0],
+                    site=site,
+                    deliveries=deliveries,
+                    expired=suspicion - 1 if suspicion else 0,
+                    member=(deadline, suspicion),
+                    valid_until=deadline,
+                )
+                leased[entry[1]] = lease
+                leases.append(lease)
+            if bucket:
+                heappush(heads, (bucket[0][0], bucket[0][1], site))
+            else:
+                del sites[site]
+        for head in passed:
+            heappush(heads, head)
+        self._queued -= len(leases) + len(held_back)
+        for site, entry in held_back:
+            self._enqueue(site, entry)
+        return leases
+
+    # -- leases
+    # ---------------------------------------------------------------------------------------------------
+
+    def _owned(self, lease: Lease) -> bool:
+        return self._leased.get(lease.seq) is lease
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        """See the contract. `history` means nothing here."""
+        acked: list[bool] = []
+        new: list[list[bool]] = []
+        with self._lock:
+            leased = self._leased
+            for settlement in settlements:
+                lease = settlement.lease
+                if leased.get(lease.seq) is not lease:
+                    acked.append(False)
+                    new.append([])
+                    continue
+                new.append(self._put(settlement.children) if settlement.children else [])
+                del leased[lease.seq]
+                acked.append(True)
+        if self._on_fill is not None:
+            self._on_fill(self._filter.count)
+        return Settled(acked, new, [False] * len(acked))
+
+    async def release(self, leases: Sequence[Lease]) -> list[bool]:
+        """See the contract."""
+        flags = []
+        with self._lock:
+            for lease in leases:
+                mine = self._owned(lease)
+                flags.append(mine)
+                if mine:
+                    del self._leased[lease.seq]
+                    self._enqueue(lease.site, _entry(lease, lease.deliveries - 1, lease.member[1]))
+        return flags
+
+    async def delay(self, items: Sequence[tuple[Lease, float, Any]]) -> list[bool]:
+        """See the contract. A payload of None keeps the stored one."""
+        flags = []
+        now = self._clock()
+        with self._lock:
+            for lease, seconds, payload in items:
+                if seconds - seconds != 0:
+                    raise ValueError(f"a delay of {seconds!r} s is not a finite time")
+                mine = self._owned(lease)
+                flags.append(mine)
+                if mine:
+                    del self._leased[lease.seq]
+                    kept = lease.payload if payload is None else payload
+                    entry = (lease.priority, lease.seq, kept, lease.deliveries, lease.member[1])
+                    heappush(self._delayed, (now + max(0.0, seconds), lease.seq, lease.site, entry))
+        return flags
+
+    async def give_up(self, items: Sequence[tuple[Lease, bytes]]) -> list[bool]:
+        """See the contract."""
+        flags = []
+        with self._lock:
+            for lease, record in items:
+                mine = self._owned(lease)
+                flags.append(mine)
+                if mine:
+                    del self._leased[lease.seq]
+                    self._fail(record)
+        return flags
+
+    def _fail(self, record: bytes) -> None:
+        self._failed += 1
+        if self._on_failed is not None:
+            self._on_failed(record)
+
+    def renew(self, leases: Sequence[Lease]) -> list[bool]:
+        """See `contract.Keeper`."""
+        deadline = self._clock() + self._lease_s
+        flags = []
+        with self._lock:
+            for lease in leases:
+                mine = self._owned(lease)
+                flags.append(mine)
+                if mine:
+                    lease.member = (deadline, lease.member[1])
+                    lease.valid_until = deadline
+        return flags
+
+    def reclaim(self, limit: int = 500) -> Reclaimed:
+        """See `contract.Keeper`."""
+        if self._lease_s == float("inf"):
+            return Reclaimed(0, 0, more=False)
+        now = self._clock()
+        with self._lock:
+            out = sorted(
+                (lease for lease in self._leased.values() if lease.member[0] <= now),
+                key=lambda lease: lease.member[0],
+            )
+            poisoned = 0
+            for lease in out[:limit]:
+                del self._leased[lease.seq]
+                suspicion = lease.member[1] + 1
+                if suspicion > self._limit:
+                    poisoned += 1
+                    self._fail(self._on_poison(lease))
+                else:
+                    self._enqueue(lease.site, _entry(lease, lease.deliveries, suspicion))
+        moved = min(limit, len(out))
+        return Reclaimed(moved - poisoned, poisoned, more=len(out) > limit)
+
+    def reconcile(self, held: Sequence[Lease]) -> int:
+        """See `contract.Keeper`. Only a caller's fault can leave a lease that nobody holds."""
+        marks = {id(lease) for lease in held}
+        with self._lock:
+            lost = [lease for lease in self._leased.values() if id(lease) not in marks]
+            for lease in lost:
+                del self._leased[lease.seq]
+                self._enqueue(lease.site, _entry(lease, lease.deliveries, lease.member[1]))
+        return len(lost)
+
+    # -- counts and seeding
+    # ---------------------------------------------------------------------------------------
+
+    async def counts(self) -> Counts:
+        """See the contract."""
+        now = self._clock()
+        with self._lock:
+            state, detail, at = self._seed
+            return Counts(
+                queued=self._queued,
+                leased=len(self._leased),
+                delayed=len(self._delayed),
+                failed=self._failed,
+                seed=state,
+                seed_detail=detail if state == "failed" else "",
+                seed_age_s=now - at if state != "none" else 0.0,
+                next_due_s=max(0.0, self._delayed[0][0] - now) if self._delayed else None,
+            )
+
+    async def seed_acquire(self) -> SeedGrant:
+        """See the contract."""
+        now = self._clock()
+        with self._lock:
+            state, detail, at = self._seed
+            if state == "none" or (state == "seeding" and now - at > self._seeding_ttl):
+                token = secrets.token_hex(8)
+                self._seed = ("seeding", token, now)
+                return SeedGrant(token, "seeding")
+            return SeedGrant(None, state, detail if state == "failed" else "", now - at)
+
+    async def seed_renew(self, token: str) -> bool:
+        """See the contract."""
+        with self._lock:
+            if self._seed[:2] != ("seeding", token):
+                return False
+            self._seed = ("seeding", token, self._clock())
+            return True
+
+    async def seed_finish(self, token: str, *, error: str | None = None) -> bool:
+        """See the contract."""
+        with self._lock:
+            if self._seed[:2] != ("seeding", token):
+                return False
+            self._seed = ("seeded", "", self._clock()) if error is None else ("failed", error, self._clock())
+            return True
+
+    # -- unfinished work
+    # ------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Iterator[tuple[Any, float]]:
+        """(payload, priority) of everything not done: queued in order, then delayed, then leased."""
+        with self._lock:
+            queued = sorted(
+                (e for bucket in self._sites.values() for e in bucket), key=lambda e: (e[0], e[1])
+            )
+            rest = [e for _, _, _, e in sorted(self._delayed, key=lambda row: row[:2])]
+            leased = [(lease.payload, lease.priority) for lease in self._leased.values()]
+        for entry in (*queued, *rest):
+            yield entry[2], entry[0]
+        yield from leased
+
+    def restore(self, entries: Iterable[NewEntry]) -> int:
+        """Queue what an earlier process left, though its fingerprints are known. Returns how many."""
+        count = 0
+        with self._lock:
+            for payload, id_, priority, site in entries:
+                self._filter.add(id_)
+                self._seq += 1
+                self._enqueue(site, (priority, self._seq, payload))
+                count += 1
+        return count
+
+    def seen(self) -> Iterator[bytes]:
+        """The filter's content in pieces (16-byte fingerprints, or a Bloom filter's bits), for
+        `load_seen`.
+        """
+        return self._filter.dump()
+
+    def load_seen(self, chunks: Iterable[bytes]) -> None:
+        """Take in what `seen` gave. Raises ConfigError when the filter's layout has changed since."""
+        self._filter.load(chunks)
+
+
+def _entry(lease: Lease, deliveries: int, suspicion: int) -> Entry:
+    return (lease.priority, lease.seq, lease.payload, deliveries, suspicion)
+
+
+def _bare_record(lease: Lease) -> bytes:
+    from netspy.policy.failed_record import pack_failed
+
+    payload = lease.payload if isinstance(lease.payload, bytes) else None
+    return pack_failed(
+        payload,
+        reason="poison",
+        error=f"its lease ran out {lease.member[1]} times after a start",
+        attempts=lease.deliveries,
+        time=time.time(),
+        priority=lease.priority,
+        site=lease.site,
+        raw=None if payload is not None else repr(lease.payload),
+    )
+
+
+class MemoryKeeper:
+    """See `contract.Keeper`. There are no other nodes."""
+
+    def __init__(self, frontier: MemoryFrontier) -> None:
+        self._frontier = frontier
+
+    def beat(self, report: BeatReport) -> BeatReply:  # noqa: ARG002  # nobody else reads it
+        """Always known, never anybody stale."""
+        return BeatReply(known=True, sweeping=True, stale_nodes=[], intact=True, live_nodes=1)
+
+    def renew(self, leases: Sequence[Lease]) -> list[bool]:
+        """See the contract."""
+        return self._frontier.renew(leases)
+
+    def reclaim(self, limit: int = 500) -> Reclaimed:
+        """See the contract."""
+        return self._frontier.reclaim(limit)
+
+    def sweep(self, node: str) -> bool:  # noqa: ARG002  # there is no other node
+        """Nothing to find."""
+        return True
+
+    def reconcile(self, held: Sequence[Lease]) -> int:
+        """See the contract."""
+        return self._frontier.reconcile(held)
+
+    def rejoin(self) -> None:
+        """Nothing to do: memory forgets nobody."""
+
+    def close(self) -> None:
+        """Nothing to drop."""

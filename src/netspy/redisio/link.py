@@ -1,0 +1,157 @@
+"""A line to Redis that survives outages: a call waits and repeats until the server is back.
+
+Only for calls that are safe to repeat. One report per outage, whichever call notices it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from netspy.errors import ConfigError, StoreUnavailableError
+from netspy.redisio import client as clients
+from netspy.redisio.scripts import Call, run_async
+from netspy.settings import Settings, hide_password
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
+
+
+class StoreFullError(Exception):
+    """The server refused to grow: its memory is at maxmemory. Nothing was done."""
+
+
+class AsyncLink:
+    """Calls on one server from one event loop.
+
+    `on_outage(True, 0)` is called when the server went away, `on_outage(False, seconds)` when it is back. A
+    call that is cancelled drops its connection, so no later call can read its answer.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        url: str | None = None,
+        hello: Callable[[Any], Awaitable[None]] | None = None,
+        on_outage: Callable[[bool, float], None] | None = None,
+    ) -> None:
+        """`hello` gets each new connection after its handshake, before any other command is sent on it."""
+        self.url = url or settings.REDIS_URL
+        self._timeout = settings.REDIS_OUTAGE_TIMEOUT
+        self._on_outage = on_outage
+        self._away_since: float | None = None
+        self._reported = False
+        self._stopped = False
+        self._stop: asyncio.Event | None = None
+
+        async def greet(connection: Any) -> None:
+            await connection.on_connect()
+            if hello is not None:
+                await hello(connection)
+
+        self.client = clients.async_client(settings, url=self.url, on_connect=greet)
+
+    def give_up_waiting(self) -> None:
+        """From now on a call that finds the server away fails at once, and those that wait fail now."""
+        self._stopped = True
+        if self._stop is not None:
+            self._stop.set()
+
+    async def run(self, call: Call, *, timeout_s: float | None = None) -> Any:
+        """The script's answer. `timeout_s`: how long to wait for a server that is away (0 = for ever, None =
+        the setting).
+
+        Raises StoreUnavailableError when waiting is over, ConfigError when the server refuses us,
+        StoreFullError when its memory is full.
+        """
+        return await self.ask(lambda: run_async(self.client, call), timeout_s=timeout_s)
+
+    async def ask(self, send: Callable[[], Awaitable[T]], *, timeout_s: float | None = None) -> T:
+        """`run` for anything that is safe to repeat."""
+        limit = self._timeout if timeout_s is None else timeout_s
+        started = time.monotonic()
+        failures = 0
+        while True:
+            try:
+                answer = await send()
+            except Exception as error:
+                trouble = clients.trouble_of(error)
+                if trouble == "full":
+                    raise StoreFullError(clients.one_line(error)) from None
+                if trouble == "type":
+                    raise ConfigError(_about_keys(error)) from None
+                if trouble == "config":
+                    raise clients.unusable(self.url, error) from None
+                if trouble is None:
+                    raise
+                failures += 1
+                await self._wait(error, failures, started, limit)
+            else:
+                self._back()
+                return answer
+
+    async def _wait(self, error: Exception, failures: int, started: float, limit: float) -> None:
+        now = time.monotonic()
+        if self._away_since is None:
+            self._away_since = now
+        waited = now - started
+        if self._stopped:
+            raise StoreUnavailableError(
+                f"Redis at {hide_password(self.url)} is away ({clients.one_line(error)}) and the node is "
+                "stopping"
+            ) from None
+        if limit and waited >= limit:
+            raise clients.unavailable(self.url, error, limit) from None
+        # A connection that was merely cut is replaced at once and is nobody's news.
+        if failures == 1:
+            return
+        if not self._reported:
+            self._reported = True
+            if self._on_outage is not None:
+                self._on_outage(True, 0.0)
+        delay = min(clients.BACKOFF_CAP_S, clients.BACKOFF_FIRST_S * 2 ** min(failures, 10)) * random.uniform(
+            0.5, 1
+        )
+        if limit:
+            delay = min(delay, max(0.01, limit - waited))
+        if self._stop is None:
+            self._stop = asyncio.Event()
+        try:
+            await asyncio.wait_for(self._stop.wait(), delay)
+        except TimeoutError:
+            return
+
+    def _back(self) -> None:
+        if self._away_since is None:
+            return
+        gone = time.monotonic() - self._away_since
+        self._away_since = None
+        if self._reported:
+            self._reported = False
+            if self._on_outage is not None:
+                self._on_outage(False, gone)
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self.client.aclose()
+        await self.client.connection_pool.disconnect()
+
+
+def _about_keys(error: BaseException) -> str:
+    text = clients.one_line(error)
+    if text.startswith("NETSPYLAYOUT "):
+        return (
+            f"Redis key {text.removeprefix('NETSPYLAYOUT ')}; keep DEDUP_INITIAL_CAPACITY, DEDUP_ERROR_RATE "
+            "and "
+            "DEDUP_MAX_LAYERS as they were, choose another redis_key, or delete the key to start dedup anew"
+        )
+    return (
+        f"Redis key {text.removeprefix('NETSPYTYPE ')}: another program uses this name; choose another "
+        "redis_key or "
+        "REDIS_KEY_PREFIX, or delete the key"
+    )
