@@ -1,0 +1,53 @@
+# `make` lists what one can do. Every target makes or refreshes .venv first where it needs it.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+BIN := .venv/bin
+STAMP := .venv/.installed
+TEST_WORKERS ?= 2
+FAST_TESTS := tests/unit tests/contract tests/surface
+LINTED := src tests examples scripts benchmarks
+
+.PHONY: help venv demo test check lint fast-tests servers bench docs-settings lock clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml requirements-dev.lock scripts/setup.sh
+	@sh scripts/setup.sh $(MAKECMDGOALS)
+
+venv: $(STAMP) ## make or refresh the environment .venv (PYTHON=… names the interpreter)
+
+demo: $(STAMP) ## crawl a local shop with two node processes and an embedded Redis; Ctrl-C and again resumes
+	@$(BIN)/netspy demo
+
+test: $(STAMP) servers ## run the whole test suite (ARGS="-k name" for a part of it)
+	@$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)
+
+check: lint fast-tests ## what must be green before a commit: format, lint, types, imports, fast tests
+
+lint: $(STAMP) ## format, lint, types, import rules
+	@$(BIN)/ruff format --check $(wildcard $(LINTED))
+	@$(BIN)/ruff check $(wildcard $(LINTED))
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/settings_reference.py --check
+
+fast-tests: $(STAMP) ## the tests that take seconds (ARGS="-k name" for a part of them)
+	@$(BIN)/pytest -n $(TEST_WORKERS) -m "not slow" $(wildcard $(FAST_TESTS)) $(ARGS)
+
+servers: # what the tests run against
+	@sh scripts/servers.sh
+
+bench: $(STAMP) ## pages per second and CPU per page (ARGS are handed on)
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+docs-settings: $(STAMP) ## write docs/settings.md from the declarations in settings.py
+	@$(BIN)/python scripts/settings_reference.py
+
+lock: $(STAMP) ## write requirements-dev.lock anew with the newest versions allowed
+	@sh scripts/lock.sh
+
+clean: ## remove caches, builds and the demo's data (not .venv), after stopping an embedded Redis
+	@if [ -x $(BIN)/python ]; then $(BIN)/python scripts/stop_embedded.py .netspy demo-data; fi
+	@rm -rf build dist demo-data .netspy .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
