@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 
 REFRESH_S = 0.25
+CLOSE_S = 1.0
+"""How long a close waits for a redraw that is going on."""
+
 MAX_WAITING = 10_000
 """Pieces of text held for the next redraw; while the terminal takes none, more are counted and left out."""
 
@@ -142,17 +145,21 @@ class PanelProgress:
             self._closed = True
         self._stop.set()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
-        for taken in self._taken:
-            taken.end_line()
-        with suppress(Exception):  # the terminal is gone or can't take it
-            self._draw()
-        with suppress(Exception):
-            self._live.stop()
+            self._thread.join(CLOSE_S)
+        # A thread that is still there hangs in a write to a terminal that stands still: so would we.
+        stuck = self._thread.is_alive() and threading.current_thread() is not self._thread
+        if not stuck:
+            for taken in self._taken:
+                taken.end_line()
+            with suppress(Exception):  # the terminal is gone or can't take it
+                self._draw()
+            with suppress(Exception):
+                self._live.stop()
         log.redirect(None)
         for taken in self._taken:
             taken.give_back()
-        self._write_plainly()  # what came in between, or what could not be drawn
+        if not stuck:
+            self._write_plainly()  # what came in between, or what could not be drawn
         atexit.unregister(self.close)
 
     def _above(self, text: str) -> None:

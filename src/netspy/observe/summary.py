@@ -199,24 +199,27 @@ def handled_otherwise(counts: Mapping[str, int]) -> int:
 
 
 def judged(
-    ended: Outcome, counters: Counters, *, signal: int | None = None, fail_on_nothing_to_do: bool = False
+    ended: Outcome,
+    counts: Mapping[str, int],
+    *,
+    signal: int | None = None,
+    fail_on_nothing_to_do: bool = False,
 ) -> tuple[Outcome, ExitCode]:
-    """Outcome and exit code of one process that ended as `ended`, seen in the light of what it counted.
+    """Outcome and exit code of a process that ended as `ended`, seen in the light of the counts.
 
     A run that ended of itself is "all_failed" when it had work and nothing came of it, and not
     "nothing_to_do" when it dropped pages. `signal` is the one that stopped the run, None when none did. A
     node that says "finished" without work of its own (others did it) is believed.
     """
-    own = counters.own()
     crash, stop = causes_of(ended, signal)
     outcome = outcome_of(
         crash=crash,
         stop=stop,
-        ok=own["request_ok"],
-        failed=own["request_failed"],
-        other=handled_otherwise(own),
-        items=own["items"],
-        items_failed=own["item_failed"],
+        ok=counts["request_ok"],
+        failed=counts["request_failed"],
+        other=handled_otherwise(counts),
+        items=counts["items"],
+        items_failed=counts["item_failed"],
     )
     if outcome == "nothing_to_do" and ended == "finished":
         outcome = ended
