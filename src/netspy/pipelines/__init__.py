@@ -1,1 +1,1 @@
-"""pipelines"""
+"""Where items are kept, and how they get there."""

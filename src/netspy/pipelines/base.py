@@ -1,19 +1,25 @@
-"""What a pipeline is. Users subclass BasePipeline and name their class in ITEM_PIPELINES or `Item.__pipelines__`."""
+"""What a pipeline is. Users subclass BasePipeline and name their class in ITEM_PIPELINES or
+`Item.__pipelines__`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from netspy.settings import Settings
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from netspy.settings import Settings
 
 
 class BasePipeline:
-    """Keeps items somewhere. Methods may be plain (run in a worker thread) or `async def` (run on the loop).
+    """Keeps items somewhere. Methods may be plain (run in a worker thread) or `async def` (run on the
+    loop).
 
-    `settings` is set before `open` is called. Calls for one pipeline never overlap. A method that raises, or
-    returns False, has stored nothing of its batch as far as netspy knows: the batch is tried again with back-off,
-    then split to find the bad rows, which are dead-lettered. So a write should be atomic, or keyed.
+    `settings` is set before `open` is called. Calls for one pipeline never overlap. A method that raises,
+    or returns False, has stored nothing of its batch as far as netspy knows: the batch is tried again with
+    back-off, then split to find the bad rows, which are dead-lettered. So a write should be atomic, or
+    keyed.
     """
 
     settings: Settings
@@ -22,11 +28,12 @@ class BasePipeline:
         """Called once before the first batch. Raising means "not available now": it is tried again."""
         return None
 
-    def describe(self, table: str, unique_key: tuple[str, ...]) -> Awaitable[None] | None:
+    def describe(self, table: str, unique_key: tuple[str, ...]) -> Awaitable[None] | None:  # noqa: ARG002 (a hook)
         """Told before the first batch of a table, and again when its items name another `__unique_key__`.
 
-        `unique_key` names the columns that make a row unique; it is empty when the items name none. A pipeline that
-        can store a keyed row once makes use of it; the others ignore it, as here. Raising counts like `open` raising.
+        `unique_key` names the columns that make a row unique; it is empty when the items name none. A
+        pipeline that can store a keyed row once makes use of it; the others ignore it, as here. Raising
+        counts like `open` raising.
         """
         return None
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from netspy.errors import ItemError
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.filenames import file_stem
-from netspy.pipelines.shared_file import SharedFile, locked, sync_folder
-from netspy.pipelines.values import columns_of, text_of
+from netspy.pipelines.shared_file import SharedFile, locked
+from netspy.pipelines.values import as_sheet, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 _BOM = b"\xef\xbb\xbf"
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -31,33 +33,31 @@ class _Known(NamedTuple):
 class CsvPipeline(BasePipeline):
     """Appends to `<CSV_OUTPUT_DIR>/<table>.csv`: RFC 4180 quoting, UTF-8, a header line.
 
-    A new field makes a new column: the file is rewritten with the wider header, old rows get an empty cell, and the
-    new file takes the place of the old one in one step. That costs time with each new column of a large file; items
-    with ever new fields are better kept as JSON lines. None is an empty cell, nested values are JSON.
+    A new field makes a new column: the file is rewritten with the wider header, old rows get an empty cell,
+    and the new file takes the place of the old one in one step. That costs time with each new column of a
+    large file; items with ever new fields are better kept as JSON lines. None is an empty cell, nested
+    values are JSON.
 
-    A batch that was reported as stored is on the disk; it is written whole or not at all, except when the process
-    is killed within the write: then its complete rows stay and a torn last one is moved to `<file>.torn`. Several
-    processes may write to one file. Rows are never changed: an item that is delivered again is written again, and an
-    UpdateItem is refused.
+    A batch that was reported as stored is on the disk; it is written whole or not at all, except when the
+    process is killed within the write: then its complete rows stay and a torn last one is moved to
+    `<file>.torn`. Several processes may write to one file. Rows are never changed: an item that is
+    delivered again is written again, and an UpdateItem is refused.
 
-    Class attributes for a subclass to set: `bom` begins new files with a byte order mark, by which Excel knows
-    UTF-8; `escape_formulas` puts an apostrophe before text that a spreadsheet would run as a formula (it starts
-    with = + - @, tab or return), which changes such values.
+    Class attributes for a subclass to set: `bom` begins new files with a byte order mark, by which Excel
+    knows UTF-8; `escape_formulas` puts an apostrophe before text that a spreadsheet would run as a formula
+    (it starts with = + - @, tab or return), which changes such values.
     """
 
     bom = False
     escape_formulas = False
 
-    def open(self) -> None:
-        """Forget what was known of the files."""
-        self._known: dict[Path, _Known] = {}
+    @cached_property
+    def _known(self) -> dict[Path, _Known]:
+        return {}
 
     def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> bool:
         """Append the batch. Raises ItemError for an item without fields, OSError, TimeoutError (lock)."""
-        rows = [{k if isinstance(k, str) else str(k): v for k, v in item.items()} for item in items]
-        if not all(rows):
-            raise ItemError(f"an item of table {table!r} has no fields; a CSV row needs at least one")
-        wanted = columns_of(rows)
+        wanted, rows = as_sheet(table, items)
         path = Path(self.settings.CSV_OUTPUT_DIR) / f"{file_stem(table)}.csv"
         with locked(path) as file:
             known = self._look(file)
@@ -104,7 +104,7 @@ class CsvPipeline(BasePipeline):
 
     def _rewrite(self, file: SharedFile, known: _Known, head: bytes, new: int, data: bytes) -> None:
         """The whole file with a wider header and the new rows, put in place in one step."""
-        temp = file.path.with_name(f"{file.path.name}.{os.getpid()}.tmp")
+        temp = file.path.with_name(f"{file.path.name}.tmp")
         try:
             with temp.open("wb") as out:
                 out.write(head)
@@ -124,7 +124,9 @@ class CsvPipeline(BasePipeline):
             cells = [text_of(row.get(column)) for column in columns]
             if self.escape_formulas:
                 cells = [
-                    f"'{cell}" if isinstance(row.get(column), str) and cell.startswith(_FORMULA_STARTS) else cell
+                    f"'{cell}"
+                    if isinstance(row.get(column), str) and cell.startswith(_FORMULA_STARTS)
+                    else cell
                     for cell, column in zip(cells, columns, strict=True)
                 ]
             yield cells
@@ -151,11 +153,16 @@ def _end_of_first_record(file: SharedFile, size: int) -> int:
 
 
 def _end_of_last_record(file: SharedFile, start: int, end: int) -> int:
-    """Offset behind the last newline outside quotes; `start`, which is the beginning of a record, when there is none."""
+    """Offset behind the last newline outside quotes; `start`, which is the beginning of a record, when
+    there is none.
+    """
     if start >= end:
         return end
     # Quotes come in pairs in every complete record, escaped ones included.
-    if file.read(end - 1, 1) == b"\n" and sum(block.count(b'"') for block in file.blocks(start, end)) % 2 == 0:
+    if (
+        file.read(end - 1, 1) == b"\n"
+        and sum(block.count(b'"') for block in file.blocks(start, end)) % 2 == 0
+    ):
         return end
     at, last, quoted = start, start, False
     for block in file.blocks(start, end):

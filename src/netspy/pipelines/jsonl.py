@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,19 +12,23 @@ from netspy.pipelines.filenames import file_stem
 from netspy.pipelines.shared_file import SharedFile, end_of_last_line, locked
 from netspy.pipelines.values import json_lines
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class JsonlPipeline(BasePipeline):
-    """Appends to `<JSONL_OUTPUT_DIR>/<table>.jsonl`, UTF-8, one object per line, fields in the item's order.
+    """Appends to `<JSONL_OUTPUT_DIR>/<table>.jsonl`, UTF-8, one object per line, fields in the item's
+    order.
 
-    A batch that was reported as stored is on the disk. A batch is written whole or not at all, except when the
-    process is killed within the write: complete lines of it stay, a torn last line is moved to `<file>.torn` at
-    the next write. Several processes may write to one file. Lines are never changed, so an item that is delivered
-    again is written again, and an UpdateItem is refused.
+    A batch that was reported as stored is on the disk. A batch is written whole or not at all, except when
+    the process is killed within the write: complete lines of it stay, a torn last line is moved to
+    `<file>.torn` at the next write. Several processes may write to one file. Lines are never changed, so an
+    item that is delivered again is written again, and an UpdateItem is refused.
     """
 
     def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> bool:
-        """Append the batch. Raises ItemError for a value without a JSON form, OSError, TimeoutError (lock)."""
-        data = json_lines(list(items))
+        """Append the batch. Raises ItemError (a value has no JSON form), OSError, TimeoutError (lock)."""
+        data = json_lines(items)
         path = Path(self.settings.JSONL_OUTPUT_DIR) / f"{file_stem(table)}.jsonl"
         with locked(path) as file:
             file.append(mend(file) + data)
@@ -33,7 +36,9 @@ class JsonlPipeline(BasePipeline):
 
 
 def mend(file: SharedFile) -> bytes:
-    """Cut a torn last line. Returns what must stand before the next line: a newline when only that was missing."""
+    """Cut a torn last line. Returns what must stand before the next line: a newline when only that was
+    missing.
+    """
     size = file.size()
     if size == 0 or file.read(size - 1, 1) == b"\n":
         return b""

@@ -1,8 +1,9 @@
 """One file that several processes append to: locked, all or nothing, and mended after a crash.
 
-A batch is written with one append under an exclusive lock and synced to the disk before the call returns, so that
-what was reported as stored survives a killed process and, as far as the disk keeps its word, a power cut. A write
-that fails (disk full) is cut off again: the file is as long as before, and the batch can be tried again.
+A batch is written with one append under an exclusive lock and synced to the disk before the call returns,
+so that what was reported as stored survives a killed process and, as far as the disk keeps its word, a
+power cut. A write that fails (disk full) is cut off again: the file is as long as before, and the batch can
+be tried again.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 if sys.platform == "win32":
     import msvcrt
@@ -93,7 +97,10 @@ class SharedFile:
         from loguru import logger
 
         logger.warning(
-            "{}: the last record was torn by a crash; its {} byte(s) are moved to {}", self.path, size - end, torn
+            "{}: the last record was torn by a crash; its {} byte(s) are moved to {}",
+            self.path,
+            size - end,
+            torn,
         )
 
     def replace_by(self, new: Path) -> None:
@@ -115,6 +122,13 @@ class SharedFile:
         sync_folder(target.parent)
         self.path = target
 
+    def remove(self) -> None:
+        """Delete the file."""
+        if sys.platform == "win32":
+            self.close()
+        self.path.unlink()
+        sync_folder(self.path.parent)
+
     def close(self) -> None:
         """Close the file; on POSIX this ends the lock."""
         if self._fd >= 0:
@@ -130,7 +144,9 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a new or renamed entry of `folder` survive a power cut. Not possible on Windows, nor needed there."""
+    """Make a new or renamed entry of `folder` survive a power cut. Not possible on Windows, nor needed
+    there.
+    """
     if sys.platform == "win32":
         return
     fd = os.open(folder, os.O_RDONLY)
@@ -156,8 +172,8 @@ def end_of_last_line(file: SharedFile) -> int:
 def locked(path: Path, *, wait_s: float = LOCK_WAIT_S, create: bool = True) -> Iterator[SharedFile]:
     """Open `path` and hold its exclusive lock, between processes and between threads.
 
-    Makes the file and its folder unless `create` is False. Raises TimeoutError when another process keeps the lock
-    longer than `wait_s` seconds, FileNotFoundError without `create`, and OSError.
+    Makes the file and its folder unless `create` is False. Raises TimeoutError when another process keeps
+    the lock longer than `wait_s` seconds, FileNotFoundError without `create`, and OSError.
     """
     if create:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -205,9 +221,9 @@ if sys.platform != "win32":
             fd = os.open(path, _flags(create=create), 0o666)
             try:
                 if _try_flock(fd, path):
-                    # The lock belongs to the file, not to its name: the file may have been replaced while we waited.
+                    # The lock is on the file, not on its name; the file may have been replaced meanwhile.
                     with suppress(FileNotFoundError):
-                        if os.path.samestat(os.stat(path), os.fstat(fd)):
+                        if os.path.samestat(path.stat(), os.fstat(fd)):
                             found = SharedFile(path, fd)
                             fd = -1
                             return found
@@ -237,7 +253,8 @@ if sys.platform != "win32":
             from loguru import logger
 
             logger.warning(
-                "{}: this file system has no locks; let only one process write here, or keep the file elsewhere", path
+                "{}: this file system has no locks; let one process only write here, or use another disk",
+                path,
             )
 
 else:

@@ -1,17 +1,19 @@
 """Python values as JSON and as cell text, the same way in every file pipeline.
 
-`Decimal` keeps its digits (as text), dates and times are ISO 8601, bytes are base64, sets and tuples are lists. NaN
-and infinities become null, since JSON has none. Half a surrogate pair is no text in UTF-8; it becomes U+FFFD.
+`Decimal` keeps its digits (as text), dates and times are ISO 8601, bytes are base64, sets and tuples are
+lists. NaN and infinities become null, since JSON has none. Half a surrogate pair is no text in UTF-8; it
+becomes U+FFFD.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -34,7 +36,9 @@ def _base_of(value: Any) -> Any:
         return int(value)
     if isinstance(value, float):
         return float(value)
-    raise TypeError(f"a {type(value).__name__} can't be stored as JSON; convert it to text, a number, a list or a dict")
+    raise TypeError(
+        f"a {type(value).__name__} can't be stored as JSON; convert it to text, a number, a list or a dict"
+    )
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_base_of)
@@ -48,7 +52,7 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return {clean_text(key if isinstance(key, str) else str(key)): _plain(v) for key, v in value.items()}
-    if isinstance(value, list | tuple | Set):
+    if isinstance(value, list | tuple | AbstractSet):
         return [_plain(v) for v in value]
     return _plain(msgspec.to_builtins(value, enc_hook=_base_of))
 
@@ -66,11 +70,11 @@ def json_bytes(value: Any) -> bytes:
         raise ItemError(str(error)) from error
 
 
-def json_lines(items: list[dict[str, Any]]) -> bytes:
+def json_lines(items: Sequence[dict[str, Any]]) -> bytes:
     """One line per item, each ended by a newline. Raises ItemError like `json_bytes`."""
     try:
         return _ENCODER.encode_lines(items)
-    except (UnicodeEncodeError, TypeError, RecursionError):
+    except (TypeError, ValueError, RecursionError):
         return b"".join(json_bytes(item) + b"\n" for item in items)
 
 
@@ -94,9 +98,25 @@ def text_of(value: Any) -> str:
     return text
 
 
-def columns_of(items: list[dict[str, Any]]) -> list[str]:
-    """The keys of all items as text, in the order of their first appearance."""
+class Sheet(NamedTuple):
+    """Items as rows of a table: keys are text, `columns` their union in the order of first appearance."""
+
+    columns: list[str]
+    rows: list[dict[str, Any]]
+
+
+def as_sheet(table: str, items: Sequence[dict[str, Any]]) -> Sheet:
+    """The items with text keys. Raises ItemError for an item without fields, or with two keys of one text."""
     seen: dict[Any, None] = {}
     for item in items:
+        if not item:
+            raise ItemError(f"an item of table {table!r} has no fields; a row needs at least one")
         seen.update(dict.fromkeys(item))
-    return list(dict.fromkeys(clean_text(key if isinstance(key, str) else str(key)) for key in seen))
+    names = {key: clean_text(key if isinstance(key, str) else str(key)) for key in seen}
+    if all(key is name or key == name for key, name in names.items()):
+        return Sheet(list(seen), list(items))
+    rows = [{names[key]: value for key, value in item.items()} for item in items]
+    for row, item in zip(rows, items, strict=True):
+        if len(row) != len(item):
+            raise ItemError(f"two keys of an item of table {table!r} are the same text: {list(item)}")
+    return Sheet(list(dict.fromkeys(names.values())), rows)

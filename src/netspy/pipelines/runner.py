@@ -1,0 +1,172 @@
+"""One pipeline as the writer drives it: opened late, told of its tables, never called twice at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import queue
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from netspy.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from netspy.pipelines.base import BasePipeline
+
+
+class UnavailableError(PipelineError):
+    """The pipeline can't be used at the moment, whatever the rows are: splitting the batch would not help."""
+
+
+class Group(NamedTuple):
+    """Rows of one table that go to a pipeline in one call; `indexes` are their places in the batch."""
+
+    table: str
+    update_keys: tuple[str, ...] | None
+    unique_key: tuple[str, ...]
+    indexes: list[int]
+    items: list[dict[str, Any]]
+
+    def part(self, start: int, stop: int) -> Group:
+        """A slice of the rows."""
+        return self._replace(indexes=self.indexes[start:stop], items=self.items[start:stop])
+
+
+class SerialThread:
+    """One daemon thread that makes calls in order: a call that never returns doesn't keep the process
+    alive.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._started = False
+
+    def submit(self, call: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run `call(*args)` in the thread; to be called on the event loop, where the future lives."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def settle(result: Any, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        def job() -> None:
+            result: Any = None
+            failed: BaseException | None = None
+            try:
+                result = call(*args)
+            except StopIteration as error:  # a future can't hold it
+                failed = RuntimeError(f"StopIteration out of {call!r}: {error}")
+            except BaseException as error:
+                failed = error
+            with suppress(RuntimeError):  # the loop has ended; nobody waits
+                loop.call_soon_threadsafe(settle, result, failed)
+
+        if not self._started:
+            self._started = True
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        self._jobs.put(job)
+        return future
+
+    def close(self) -> None:
+        """End the thread once its calls are done; doesn't wait."""
+        if self._started:
+            self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # else the thread would hold the last batch until the next one
+
+
+class Runner:
+    """Calls one pipeline. `lock` is held by whoever is writing to it; `down` is the writer's note."""
+
+    def __init__(self, name: str, pipeline: BasePipeline) -> None:
+        self.name = name
+        self.pipeline = pipeline
+        self.lock = asyncio.Lock()
+        self.down = False
+        self._opened = False
+        self._described: dict[str, tuple[str, ...]] = {}
+        self._thread = SerialThread(f"netspy-{name.rpartition('.')[2]}")
+        self._running: asyncio.Future[Any] | None = None
+        self._since = 0.0
+
+    async def deliver(self, group: Group) -> None:
+        """Store the group. Raises what the pipeline raises, or UnavailableError when no row is at fault."""
+        await self._prepare(group)
+        if group.update_keys is None:
+            method, result = "save_items", await self._call("save_items", group.table, group.items)
+        else:
+            method = "update_items"
+            if not hasattr(self.pipeline, method):
+                raise NotImplementedError(f"{self.name} can't take UpdateItem: it has no update_items")
+            result = await self._call(method, group.table, group.items, group.update_keys)
+        if result is False:
+            raise PipelineError(f"{method} returned False")
+
+    async def _prepare(self, group: Group) -> None:
+        try:
+            if not self._opened:
+                await self._call("open")
+                self._opened = True
+            known = self._described.get(group.table)
+            if known is None or (group.unique_key and group.unique_key != known):
+                await self._call("describe", group.table, group.unique_key)
+                self._described[group.table] = group.unique_key
+        except UnavailableError:
+            raise
+        except Exception as error:
+            step = "open" if not self._opened else "describe"
+            raise UnavailableError(f"{step}() failed: {type(error).__name__}: {error}") from error
+
+    async def close(self) -> None:
+        """Close the pipeline when it was opened, and end its thread. Raises what the pipeline raises."""
+        try:
+            if self._opened:
+                self._opened = False
+                await self._call("close")
+        finally:
+            self._thread.close()
+
+    async def _call(self, method: str, *args: Any) -> Any:
+        call = getattr(self.pipeline, method, None)
+        if call is None:
+            return None
+        if self._running is not None and not self._running.done():
+            raise UnavailableError(
+                f"still busy with a call of {time.monotonic() - self._since:.0f} s ago, which was given up"
+            )
+        self._since = time.monotonic()
+        if inspect.iscoroutinefunction(call):
+            return await self._watch(asyncio.ensure_future(call(*args)), cancel=True)
+        result = await self._watch(self._thread.submit(call, *args), cancel=False)
+        if inspect.isawaitable(result):
+            return await self._watch(asyncio.ensure_future(result), cancel=True)
+        return result
+
+    async def _watch(self, future: asyncio.Future[Any], *, cancel: bool) -> Any:
+        """The result. When we are cancelled (timed out), the call is remembered until it really ends."""
+        self._running = future
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if cancel:
+                future.cancel()
+            future.add_done_callback(_retrieve)
+            raise
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()

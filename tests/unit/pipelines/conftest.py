@@ -1,0 +1,28 @@
+"""Settings whose every output lies in the test's own folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from netspy.settings import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "not" / "there" / "yet"
+
+
+@pytest.fixture
+def settings(out: Path) -> Settings:
+    return Settings(
+        JSONL_OUTPUT_DIR=str(out),
+        CSV_OUTPUT_DIR=str(out),
+        SQLITE_PATH=str(out / "items.db"),
+        FAILED_ITEM_PATH=str(out / "failed_items.jsonl"),
+        ITEM_RETRY_BACKOFF=0.0,
+    )

@@ -1,0 +1,562 @@
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from contextlib import closing
+
+import msgspec
+import pytest
+from kinds_of_values import Unstorable
+
+from netspy.errors import ItemError, PipelineError
+from netspy.messages.row import Row
+from netspy.pipelines import writer as writer_module
+from netspy.pipelines.base import BasePipeline
+from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.jsonl import JsonlPipeline
+from netspy.pipelines.loader import load_pipelines, pipeline_name
+from netspy.pipelines.sqlite import SqlitePipeline
+from netspy.pipelines.writer import BatchWriter
+from netspy.settings import Settings
+
+
+class Recorder(BasePipeline):
+    """Keeps rows in a list; fails as told: `outages` calls, then rows marked bad."""
+
+    error: type[Exception] = ConnectionError
+
+    def __init__(self, outages: float = 0) -> None:
+        self.outages = outages
+        self.opened = self.closed = 0
+        self.kept: list[tuple] = []
+        self.calls: list[tuple] = []
+        self.described: list[tuple] = []
+
+    def open(self):
+        self.opened += 1
+
+    def describe(self, table, unique_key):
+        self.described.append((table, unique_key))
+
+    def save_items(self, table, items):
+        self._take("save", table, items)
+
+    def update_items(self, table, items, update_keys):
+        self._take("update", table, items)
+
+    def close(self):
+        self.closed += 1
+
+    def _take(self, what, table, items):
+        self.calls.append((what, table, len(items)))
+        if self.outages > 0:
+            self.outages -= 1
+            raise self.error("away")
+        if any(item.get("bad") for item in items):
+            raise self.error("bad row")
+        self.kept += [(what, table, item["id"]) for item in items]
+
+
+class Second(Recorder):
+    pass
+
+
+class Pauses:
+    """A sleep that only takes notes."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        await asyncio.sleep(0)
+
+
+class Bench:
+    """A writer with its dead-letter file, its pauses and its events."""
+
+    def __init__(self, settings: Settings, *pipelines: object) -> None:
+        self.pauses = Pauses()
+        self.events: list = []
+        self.dead = DeadLetterFile(settings.FAILED_ITEM_PATH)
+        self.writer = BatchWriter(
+            load_pipelines(pipelines, settings), settings, dead_letter=self.dead,
+            sleep=self.pauses, on_event=self.events.append,
+        )  # fmt: skip
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+    def letters(self) -> list[tuple]:
+        return [(d.row.table, d.row.data.get("id"), d.row.pipelines, d.error) for d in self.dead.read()]
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return msgspec.structs.replace(settings, ITEM_RETRY_TIMES=3, ITEM_RETRY_BACKOFF=0.5, ITEM_BATCH_SIZE=100)
+
+
+def rows(*ids: int, table: str = "t", bad: tuple[int, ...] = (), **more: object) -> list[Row]:
+    return [Row(table, {"id": i, **({"bad": True} if i in bad else {})}, **more) for i in ids]
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 30))
+
+
+def test_rows_reach_every_pipeline_grouped_and_described(settings) -> None:
+    async def main() -> None:
+        first, second = Recorder(), Second()
+        bench = Bench(settings, first, second)
+        batch = [*rows(1, 2), *rows(3, table="u", unique_key=("id",)), *rows(4)]
+
+        result = await bench.writer.write(batch)
+
+        assert (result.stored, result.failed, result.failed_at) == (4, 0, ())
+        assert result.tables == {"t": (3, 0), "u": (1, 0)}
+        for pipeline in (first, second):
+            assert pipeline.calls == [("save", "t", 3), ("save", "u", 1)]
+            assert pipeline.described == [("t", ()), ("u", ("id",))]
+            assert pipeline.opened == 1
+        await bench.writer.close()
+        assert (first.closed, second.closed) == (1, 1)
+        assert not bench.events
+        assert not bench.dead.path.exists()
+
+    run(main())
+
+
+def test_inserts_and_updates_of_a_table_keep_their_order_whatever_stands_between(settings) -> None:
+    async def main() -> None:
+        pipeline = Recorder()
+        bench = Bench(settings, pipeline)
+        batch = [
+            *rows(1),
+            *rows(2, table="u"),
+            *rows(3),
+            *rows(1, update_keys=("id",)),
+            *rows(4, table="u"),
+            *rows(5),
+        ]
+        await bench.writer.write(batch)
+        assert pipeline.calls == [("save", "t", 2), ("save", "u", 2), ("update", "t", 1), ("save", "t", 1)]
+
+    run(main())
+
+
+def test_no_call_gets_more_than_the_batch_size(settings) -> None:
+    async def main() -> None:
+        pipeline = Recorder()
+        await Bench(settings, pipeline).writer.write(rows(*range(250)))
+        assert [n for _, _, n in pipeline.calls] == [100, 100, 50]
+
+    run(main())
+
+
+def test_a_short_outage_is_waited_for_with_growing_pauses(settings) -> None:
+    async def main() -> None:
+        pipeline = Recorder(outages=3)
+        bench = Bench(settings, pipeline)
+        result = await bench.writer.write(rows(1, 2))
+        assert result.stored == 2
+        assert bench.pauses.seconds == [0.5, 1.0, 2.0]
+        assert bench.kinds() == ["retry"] * 3
+        assert bench.letters() == []
+
+    run(main())
+
+
+def test_pauses_stop_growing_at_half_a_minute(settings) -> None:
+    async def main() -> None:
+        bench = Bench(msgspec.structs.replace(settings, ITEM_RETRY_TIMES=9), Recorder(outages=9))
+        await bench.writer.write(rows(1))
+        assert bench.pauses.seconds == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+
+    run(main())
+
+
+def test_one_bad_row_among_many_is_dead_lettered_alone(settings) -> None:
+    async def main() -> None:
+        pipeline = Recorder()
+        bench = Bench(settings, pipeline)
+        result = await bench.writer.write(rows(*range(100), bad=(63,)))
+
+        assert (result.stored, result.failed, result.failed_at) == (99, 1, (63,))
+        assert [i for _, _, i in pipeline.kept] == [i for i in range(100) if i != 63]
+        assert bench.letters() == [("t", 63, (pipeline_name(Recorder),), "ConnectionError: bad row")]
+        assert bench.kinds() == ["retry"] * 3 + ["dead_letter"]
+        assert len(pipeline.calls) < 25
+
+    run(main())
+
+
+@pytest.mark.parametrize("error", [ItemError, sqlite3.IntegrityError, NotImplementedError])
+def test_an_error_of_the_row_itself_costs_no_pause(settings, error) -> None:
+    async def main() -> None:
+        pipeline = Recorder()
+        pipeline.error = error
+        bench = Bench(settings, pipeline)
+        result = await bench.writer.write(rows(*range(10), bad=(3, 4)))
+        assert result.failed_at == (3, 4)
+        assert bench.pauses.seconds == []
+        assert "down" not in bench.kinds()
+
+    run(main())
+
+
+def test_false_counts_as_not_stored(settings) -> None:
+    class Refuses(Recorder):
+        def save_items(self, table, items):
+            return False
+
+    async def main() -> None:
+        bench = Bench(settings, Refuses())
+        result = await bench.writer.write(rows(1))
+        assert result.failed == 1
+        assert bench.letters()[0][3] == "PipelineError: save_items returned False"
+
+    run(main())
+
+
+def test_a_database_refused_at_start_is_retried_dead_lettered_and_alarmed(settings) -> None:
+    class Refused(Recorder):
+        def open(self):
+            super().open()
+            raise ConnectionRefusedError("port 3306")
+
+    async def main() -> None:
+        pipeline = Refused()
+        bench = Bench(settings, pipeline)
+        result = await bench.writer.write([*rows(*range(50)), *rows(1, 2, table="u")])
+        assert (result.stored, result.failed) == (0, 52)
+        assert len(bench.letters()) == 52
+        assert "open() failed: ConnectionRefusedError: port 3306" in bench.letters()[0][3]
+        assert bench.kinds().count("down") == 1
+        # The second table of a batch doesn't wait through the whole series again.
+        assert pipeline.opened == 5
+        assert pipeline.calls == []
+
+        Refused.open = Recorder.open
+        assert (await bench.writer.write(rows(60))).stored == 1
+        assert bench.kinds()[-1] == "up"
+
+    run(main())
+
+
+def test_a_long_outage_ends_in_dead_letters_within_bounded_time(settings, monkeypatch) -> None:
+    monkeypatch.setattr(writer_module, "_PATIENCE_S", 0.0)
+
+    async def main() -> None:
+        pipeline = Recorder(outages=10**9)
+        bench = Bench(settings, pipeline)
+        result = await bench.writer.write(rows(*range(100)))
+        assert result.failed == 100
+        assert len(pipeline.calls) == 4
+        assert "down" in bench.kinds()
+
+    run(main())
+
+
+def test_a_retry_never_writes_to_the_pipeline_that_has_the_row(settings) -> None:
+    async def main() -> None:
+        good, shaky = Recorder(), Second(outages=2)
+        bench = Bench(settings, good, shaky)
+        result = await bench.writer.write(rows(*range(10), bad=()))
+        assert result.stored == 10
+        assert len(good.kept) == len(shaky.kept) == 10
+        assert good.calls == [("save", "t", 10)]
+
+    run(main())
+
+
+def test_a_row_that_one_of_two_pipelines_lacks_names_only_that_one(settings) -> None:
+    class Picky(Second):
+        def save_items(self, table, items):
+            if any(item["id"] == 2 for item in items):
+                raise ItemError("no twos")
+            super().save_items(table, items)
+
+    async def main() -> None:
+        bench = Bench(settings, Recorder(), Picky())
+        result = await bench.writer.write(rows(1, 2, 3))
+        assert (result.stored, result.failed_at) == (2, (1,))
+        assert bench.letters() == [("t", 2, (pipeline_name(Picky),), "ItemError: no twos")]
+
+    run(main())
+
+
+class Full:
+    """A dead-letter file on a full disk."""
+
+    def __init__(self, to: DeadLetterFile) -> None:
+        self.full = True
+        self.to = to
+
+    def append(self, rows) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        self.to.append(rows)
+
+
+def test_when_not_even_dead_letters_can_be_written_nothing_is_claimed_and_nothing_doubled(settings) -> None:
+    async def main() -> None:
+        good, broken = Recorder(), Second()
+        broken.error = ItemError
+        disk = Full(DeadLetterFile(settings.FAILED_ITEM_PATH))
+        events: list = []
+        writer = BatchWriter([good, broken], settings, dead_letter=disk, on_event=events.append)
+        batch = rows(1, 2, 3)
+        batch[1].data["bad"] = True
+        good_take = good._take
+        good._take = lambda what, table, items: good_take(what, table, [{"id": i["id"]} for i in items])
+        for _attempt in range(3):
+            with pytest.raises(PipelineError, match="No space left"):
+                await writer.write(batch)
+        disk.full = False
+        result = await writer.write(batch)
+
+        assert (result.stored, result.failed_at) == (2, (1,))
+        assert good.kept == [("save", "t", 1), ("save", "t", 2), ("save", "t", 3)]
+        assert broken.kept == [("save", "t", 1), ("save", "t", 3)]
+        assert [d.row.pipelines for d in disk.to.read()] == [(pipeline_name(Second),)]
+        assert [e.kind for e in events].count("stuck") == 3
+        # What is done is forgotten: an equal batch is a new one.
+        await writer.write(rows(1))
+        assert len(good.kept) == 4
+
+    run(main())
+
+
+def test_an_item_can_name_its_pipelines_by_path_by_name_or_by_another_path(
+    settings, tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "my_project.py").write_text("from netspy.pipelines.jsonl import JsonlPipeline as Lines\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    async def main() -> None:
+        pipeline = Recorder()
+        bench = Bench(settings, pipeline)
+        for number, names in enumerate(
+            [
+                ("netspy.pipelines.jsonl.JsonlPipeline",),
+                ("netspy.pipelines.jsonl:JsonlPipeline",),
+                ("my_project.Lines",),
+            ]
+        ):
+            assert (await bench.writer.write(rows(number, pipelines=names))).stored == 1
+        assert (await bench.writer.write(rows(7, pipelines=("Recorder",)))).stored == 1
+        assert (await bench.writer.write(rows(8, pipelines=("__main__.Recorder",)))).stored == 1
+        assert (await bench.writer.write(rows(9, pipelines=()))).stored == 1
+
+        assert [i for _, _, i in pipeline.kept] == [7, 8, 9]
+        assert len((tmp_path / "not/there/yet/t.jsonl").read_text().splitlines()) == 3
+        assert sum(isinstance(r.pipeline, JsonlPipeline) for r in set(bench.writer._runners.values())) == 1
+        await bench.writer.close()
+
+    run(main())
+
+
+def test_a_pipeline_that_can_not_be_loaded_costs_only_its_rows(settings) -> None:
+    async def main() -> None:
+        bench = Bench(settings, Recorder())
+        result = await bench.writer.write([*rows(1), *rows(2, pipelines=("nowhere.Pipe",)), *rows(3)])
+        assert result.failed_at == (1,)
+        assert bench.letters()[0][2] == ("nowhere.Pipe",)
+        assert "there is no module nowhere" in bench.letters()[0][3]
+        assert bench.kinds() == ["down", "dead_letter"]
+
+    run(main())
+
+
+def test_two_pipelines_of_one_class_are_told_apart(settings) -> None:
+    async def main() -> None:
+        whole, torn = Recorder(), Recorder(outages=10**9)
+        torn.error = ItemError
+        bench = Bench(settings, whole, torn)
+        await bench.writer.write(rows(1))
+        assert bench.letters()[0][2] == (f"{pipeline_name(Recorder)}#2",)
+
+    run(main())
+
+
+def test_items_without_any_pipeline_are_said_once(settings) -> None:
+    async def main() -> None:
+        bench = Bench(settings)
+        for _ in range(2):
+            assert (await bench.writer.write(rows(1, 2))).stored == 2
+        assert bench.kinds() == ["no_pipeline"]
+
+    run(main())
+
+
+def test_async_pipelines_run_on_the_loop_and_plain_ones_beside_it(settings) -> None:
+    class Async(Recorder):
+        async def open(self):
+            self.opened += 1
+
+        async def save_items(self, table, items):
+            await asyncio.sleep(0)
+            self.thread = threading.current_thread()
+            super().save_items(table, items)
+
+    class Plain(Second):
+        def save_items(self, table, items):
+            self.thread = threading.current_thread()
+            super().save_items(table, items)
+
+    async def main() -> None:
+        on_loop, beside = Async(), Plain()
+        bench = Bench(settings, on_loop, beside)
+        await bench.writer.write(rows(1))
+        assert on_loop.thread is threading.current_thread()
+        assert beside.thread is not threading.current_thread()
+        assert beside.thread.daemon
+        assert (len(on_loop.kept), len(beside.kept)) == (1, 1)
+        await bench.writer.close()
+
+    run(main())
+
+
+def test_calls_for_one_pipeline_never_overlap(settings) -> None:
+    class Busy(Recorder):
+        inside = most = 0
+
+        async def save_items(self, table, items):
+            Busy.inside += 1
+            Busy.most = max(Busy.most, Busy.inside)
+            await asyncio.sleep(0.001)
+            Busy.inside -= 1
+
+    async def main() -> None:
+        bench = Bench(settings, Busy())
+        await asyncio.gather(*(bench.writer.write(rows(n)) for n in range(20)))
+        assert Busy.most == 1
+
+    run(main())
+
+
+class Stuck(Recorder):
+    """save_items doesn't return until `release` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = threading.Event()
+        self.entered = threading.Event()
+
+    def save_items(self, table, items):
+        self.entered.set()
+        self.release.wait(30)
+        super().save_items(table, items)
+
+
+def test_a_call_that_never_returns_is_given_up_and_holds_up_nothing_else(settings) -> None:
+    async def main() -> None:
+        stuck, other = Stuck(), Second()
+        bench = Bench(msgspec.structs.replace(settings, ITEM_WRITE_TIMEOUT=0.05), stuck, other)
+        result = await bench.writer.write(rows(1))
+        assert result.failed == 1
+        assert other.kept == [("save", "t", 1)]
+        assert "still busy" in bench.letters()[0][3]
+        await bench.writer.close()
+        assert "close_failed" in bench.kinds()
+        stuck.release.set()
+
+    started = time.monotonic()
+    run(main())
+    assert time.monotonic() - started < 5
+
+
+def test_hurry_cuts_a_running_call_at_the_deadline_and_starts_nothing_after_it(settings) -> None:
+    async def main() -> None:
+        stuck = Stuck()
+        bench = Bench(settings, stuck)
+        writing = asyncio.create_task(bench.writer.write(rows(1, 2)))
+        await asyncio.to_thread(stuck.entered.wait, 10)
+        bench.writer.hurry(time.monotonic() + 0.1)
+        result = await asyncio.wait_for(writing, 5)
+        assert result.failed == 2
+        assert "time to stop" in bench.letters()[0][3]
+        assert (await asyncio.wait_for(bench.writer.write(rows(3)), 5)).failed == 1
+        stuck.release.set()
+        assert len(bench.letters()) == 3
+
+    run(main())
+
+
+def test_hurry_ends_a_long_pause_with_one_more_try(settings) -> None:
+    async def main() -> None:
+        pipeline = Recorder(outages=1)
+        bench = Bench(settings, pipeline)
+        asleep = asyncio.Event()
+
+        async def long(_seconds: float) -> None:
+            asleep.set()
+            await asyncio.Event().wait()
+
+        bench.writer._sleep = long
+        bench.writer._settings = Settings(ITEM_RETRY_BACKOFF=30.0)
+        writing = asyncio.create_task(bench.writer.write(rows(1)))
+        await asleep.wait()
+        bench.writer.hurry(time.monotonic() + 8)
+        assert (await asyncio.wait_for(writing, 5)).stored == 1
+
+    run(main())
+
+
+def test_a_timed_out_async_call_is_cancelled(settings) -> None:
+    class Hangs(Recorder):
+        cancelled = 0
+
+        async def save_items(self, table, items):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                Hangs.cancelled += 1
+                raise
+
+    async def main() -> None:
+        tight = msgspec.structs.replace(settings, ITEM_WRITE_TIMEOUT=0.02, ITEM_RETRY_TIMES=1)
+        bench = Bench(tight, Hangs())
+        assert (await bench.writer.write(rows(1))).failed == 1
+        assert Hangs.cancelled == 2
+
+    run(main())
+
+
+def test_a_listener_that_raises_costs_no_item(settings) -> None:
+    async def main() -> None:
+        pipeline = Recorder(outages=1)
+        writer = BatchWriter(
+            [pipeline], settings, dead_letter=DeadLetterFile(settings.FAILED_ITEM_PATH),
+            sleep=Pauses(), on_event=lambda event: 1 / 0,
+        )  # fmt: skip
+        assert (await writer.write(rows(1))).stored == 1
+
+    run(main())
+
+
+def test_bad_rows_and_unknown_updates_in_a_real_database_cost_only_themselves(settings) -> None:
+    async def main() -> None:
+        bench = Bench(settings, SqlitePipeline)
+        batch = [Row("t", {"id": i, "v": f"v{i}"}, unique_key=("id",)) for i in range(50)]
+        batch[7].data["v"] = Unstorable()
+        batch[8].data.clear()
+        batch.append(Row("t", {"id": 3, "v": "new"}, update_keys=("id",)))
+        batch.append(Row("t", {"id": 99, "v": "lost"}, update_keys=("id",)))
+        batch.append(Row("t", {"id": 1, "v": "again"}, unique_key=("id",)))
+        result = await bench.writer.write(batch)
+        await bench.writer.close()
+
+        assert result.failed_at == (7, 8, 51)
+        errors = [error for *_, error in bench.letters()]
+        assert ["Unstorable" in errors[0], "no fields" in errors[1], "no row of table" in errors[2]] == [
+            True
+        ] * 3
+        assert bench.pauses.seconds == []
+        with closing(sqlite3.connect(settings.SQLITE_PATH)) as db:
+            kept = dict(db.execute("SELECT id, v FROM t").fetchall())
+        assert kept == {i: f"v{i}" for i in range(50) if i not in (7, 8)} | {3: "new", 1: "again"}
+
+    run(main())
