@@ -15,7 +15,7 @@ for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11 p
   fi
 done
 if [ -z "$python" ]; then
-  found=$(${PYTHON:-python3} --version 2>&1 || true)
+  found=$(${PYTHON:-python3} --version 2>&1 | head -n 1)
   say "netspy needs Python 3.11 or later; found: ${found:-none}"
   say "Install one, or name it: make PYTHON=/path/to/python3.12 $*"
   exit 1

@@ -8,7 +8,23 @@ Nothing here is needed to crawl. Names are loaded at first use.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from netspy.testing.clock import FakeClock as FakeClock
+    from netspy.testing.proxy import FaultProxy as FaultProxy
+    from netspy.testing.runner import Result as Result
+    from netspy.testing.runner import Script as Script
+    from netspy.testing.runner import run_command as run_command
+    from netspy.testing.runner import run_script as run_script
+    from netspy.testing.runner import start_command as start_command
+    from netspy.testing.runner import start_script as start_script
+    from netspy.testing.servers import RedisServer as RedisServer
+    from netspy.testing.servers import find_redis_server as find_redis_server
+    from netspy.testing.shop import Shop as Shop
+    from netspy.testing.site import Answer as Answer
+    from netspy.testing.site import Incoming as Incoming
+    from netspy.testing.site import LocalSite as LocalSite
 
 _HOME = {
     "Answer": "site",

@@ -129,3 +129,16 @@ def test_the_clock_moves_only_when_told():
         clock.advance(-1)
     clock.set(3)
     assert clock() == 3
+
+
+def test_every_public_name_loads_and_importing_loads_none_of_them():
+    result = run_script(
+        """
+import sys, netspy.testing
+early = [name for name in sys.modules if name.startswith("netspy.testing.") or name in ("asyncio", "redis")]
+missing = [name for name in netspy.testing.__all__ if getattr(netspy.testing, name).__name__ != name]
+heavy = [name for name in sys.modules if name.startswith(("netspy.engine", "netspy.assembly", "lxml", "redis"))]
+print(early, missing, heavy)
+"""
+    )
+    assert (result.stdout, result.stderr) == ("[] [] []\n", "")
