@@ -52,6 +52,14 @@ class CsvPipeline(BasePipeline):
     escape_formulas = False
 
     @cached_property
+    def _files(self) -> dict[Path, None]:
+        return {}
+
+    def where(self) -> str:
+        """The files written, for the run's summary."""
+        return ", ".join(map(str, self._files)) or str(Path(self.settings.CSV_OUTPUT_DIR) / "*.csv")
+
+    @cached_property
     def _known(self) -> dict[Path, _Known]:
         return {}
 
@@ -60,23 +68,26 @@ class CsvPipeline(BasePipeline):
         wanted, rows = as_sheet(table, items)
         path = Path(self.settings.CSV_OUTPUT_DIR) / f"{file_stem(table)}.csv"
         with locked(path) as file:
-            known = self._look(file)
-            if known is None:
-                head = (_BOM if self.bom else b"") + self._lines([wanted])
-                file.append(head + self._lines(self._cells(rows, wanted)))
-                self._known[path] = _Known(file.identity, head, wanted, file.size())
-                return True
-            new = [column for column in wanted if column not in known.columns]
-            columns = known.columns + new
-            data = self._lines(self._cells(rows, columns))
-            if new:
-                self._known.pop(path, None)
-                bom = _BOM if known.head.startswith(_BOM) else b""
-                self._rewrite(file, known, bom + self._lines([columns]), len(new), data)
-            else:
-                file.append(data)
-                self._known[path] = known._replace(end=file.size())
+            self._write(file, wanted, rows)
+        self._files[path] = None
         return True
+
+    def _write(self, file: SharedFile, wanted: list[str], rows: list[dict[str, Any]]) -> None:
+        known = self._look(file)
+        if known is None:
+            head = (_BOM if self.bom else b"") + self._lines([wanted])
+            file.append(head + self._lines(self._cells(rows, wanted)))
+            self._known[file.path] = _Known(file.identity, head, wanted, file.size())
+            return
+        new = [column for column in wanted if column not in known.columns]
+        columns = known.columns + new
+        data = self._lines(self._cells(rows, columns))
+        if new:
+            bom = _BOM if known.head.startswith(_BOM) else b""
+            self._rewrite(file, known, bom + self._lines([columns]), len(new), data)
+        else:
+            file.append(data)
+            self._known[file.path] = known._replace(end=file.size())
 
     def _look(self, file: SharedFile) -> _Known | None:
         """The file's columns, after a torn last row was cut; None for an empty file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,21 @@ class JsonlPipeline(BasePipeline):
     item that is delivered again is written again, and an UpdateItem is refused.
     """
 
+    @cached_property
+    def _files(self) -> dict[Path, None]:
+        return {}
+
+    def where(self) -> str:
+        """The files written, for the run's summary."""
+        return ", ".join(map(str, self._files)) or str(Path(self.settings.JSONL_OUTPUT_DIR) / "*.jsonl")
+
     def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> bool:
         """Append the batch. Raises ItemError (a value has no JSON form), OSError, TimeoutError (lock)."""
         data = json_lines(items)
         path = Path(self.settings.JSONL_OUTPUT_DIR) / f"{file_stem(table)}.jsonl"
         with locked(path) as file:
             file.append(mend(file) + data)
+        self._files[path] = None
         return True
 
 

@@ -89,16 +89,20 @@ class SerialThread:
 
 
 class Runner:
-    """Calls one pipeline. `lock` is held by whoever is writing to it; `down` is the writer's note."""
+    """Calls one pipeline.
+
+    `label` is its name for people; `lock` is held by whoever is writing to it; `down` is the writer's note.
+    """
 
     def __init__(self, name: str, pipeline: BasePipeline) -> None:
         self.name = name
         self.pipeline = pipeline
+        self.label = name.rpartition(".")[2]
         self.lock = asyncio.Lock()
         self.down = False
         self._opened = False
         self._described: dict[str, tuple[str, ...]] = {}
-        self._thread = SerialThread(f"netspy-{name.rpartition('.')[2]}")
+        self._thread = SerialThread(f"netspy-{self.label}")
         self._running: asyncio.Future[Any] | None = None
         self._since = 0.0
 

@@ -68,6 +68,10 @@ class SqlitePipeline(BasePipeline):
 
     _db: sqlite3.Connection | None = None
 
+    def where(self) -> str:
+        """The database, for the run's summary."""
+        return str(self.settings.SQLITE_PATH)
+
     def open(self) -> None:
         """Connect, making the folder and the file. Raises OSError, sqlite3.Error."""
         self._keys: dict[str, tuple[str, ...]] = {}

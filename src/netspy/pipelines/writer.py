@@ -133,15 +133,15 @@ class BatchWriter:
         return _result(batch, {failure.place for failure in failures})
 
     def hurry(self, deadline: float) -> None:
-        """Be done by `deadline` (time.monotonic): what isn't stored by then is dead-lettered. Call it on
-        the loop.
+        """Be done by `deadline` (time.monotonic): what isn't stored by then is dead-lettered.
+
+        Call it on the loop. The last half second, at most a fifth of the time, is kept for the dead letters.
         """
-        self._deadline.set(deadline)
+        left = max(0.0, deadline - time.monotonic())
+        self._deadline.set(deadline - min(0.5, left / 5))
 
     async def close(self) -> None:
-        """Close the pipelines, each within the deadline of `hurry` or 10 s. Doesn't raise; see
-        `close_failed`.
-        """
+        """Close the pipelines, within 10 s, less when hurried. Doesn't raise: `close_failed` events tell."""
         await asyncio.gather(*(self._close(runner) for runner in self._runners.values()))
         self._disk.close()
 
@@ -209,18 +209,16 @@ class BatchWriter:
                     patient = True
                     if runner.down:
                         runner.down = False
+                        stored = len(group.indexes) - len(failed)
                         self._tell(
-                            "up",
-                            runner.name,
-                            group.table,
-                            len(group.indexes) - len(failed),
-                            "stores rows again",
+                            "up", runner.name, group.table, stored, f"{runner.label} stores rows again"
                         )
                 elif passing:
                     patient = False  # the other tables get one try each, not the whole series
-                    if not runner.down:
+                    if not runner.down and not self._deadline.hurried:
                         runner.down = True
-                        self._tell("down", runner.name, group.table, len(failed), failed[0].error)
+                        message = f"{runner.label} stores nothing at the moment: {failed[0].error}"
+                        self._tell("down", runner.name, group.table, len(failed), message)
         return failures
 
     async def _store(self, runner: Runner, group: Group, *, patient: bool) -> tuple[list[_Failure], bool]:
@@ -230,13 +228,11 @@ class BatchWriter:
         for number in range(self._settings.ITEM_RETRY_TIMES if patient else 0):
             if error is None or _rows_fault(error) or self._deadline.left() <= wait_s:
                 break
-            self._tell(
-                "retry",
-                runner.name,
-                group.table,
-                len(group.items),
-                f"try {number + 1} failed: {_text(error)}",
+            message = (
+                f"{runner.label} could not store {len(group.items)} row(s) of {group.table!r} "
+                f"(try {number + 1}: {_text(error)}); trying again in {wait_s:g} s"
             )
+            self._tell("retry", runner.name, group.table, len(group.items), message)
             await self._deadline.pause(wait_s, self._sleep)
             wait_s = min(wait_s * 2, _LONGEST_BACKOFF_S)
             error = await self._attempt(runner, group)
@@ -288,7 +284,7 @@ class BatchWriter:
     async def _close(self, runner: Runner) -> None:
         try:
             async with runner.lock:
-                await asyncio.wait_for(runner.close(), min(_CLOSE_S, max(self._deadline.left(), 0.1)))
+                await asyncio.wait_for(runner.close(), min(_CLOSE_S, max(self._deadline.left(), 1.0)))
         except Exception as error:
             self._tell("close_failed", runner.name, "", 0, _text(error))
 
@@ -321,7 +317,11 @@ class BatchWriter:
         for failure in failures:
             groups.setdefault((failure.pipeline, batch[failure.place].table), []).append(failure.error)
         for (pipeline, table), errors in groups.items():
-            self._tell("dead_letter", pipeline, table, len(errors), errors[0])
+            message = (
+                f"{len(errors)} row(s) of {table!r} could not be stored by {pipeline.rpartition('.')[2]} and are in the "
+                f"dead-letter file (`netspy retry --items` writes them again): {errors[0]}"
+            )
+            self._tell("dead_letter", pipeline, table, len(errors), message)
 
     def _tell(self, kind: EventKind, pipeline: str, table: str, rows: int, message: str) -> None:
         if self._on_event is None:
@@ -357,9 +357,7 @@ def _groups(batch: Sequence[Row], indexes: list[int], most: int) -> list[Group]:
 
 
 def _rows_fault(error: Exception) -> bool:
-    """Whether trying the same rows again is pointless: netspy's ItemError, or a driver's word for it (PEP
-    249).
-    """
+    """Whether the same rows would fail again: an ItemError, or a driver's word for it (PEP 249)."""
     if isinstance(error, ItemError | NotImplementedError):
         return True
     return any(kind.__name__ in {"IntegrityError", "DataError"} for kind in type(error).__mro__)

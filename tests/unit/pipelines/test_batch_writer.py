@@ -187,6 +187,11 @@ def test_one_bad_row_among_many_is_dead_lettered_alone(settings) -> None:
         assert [i for _, _, i in pipeline.kept] == [i for i in range(100) if i != 63]
         assert bench.letters() == [("t", 63, (pipeline_name(Recorder),), "ConnectionError: bad row")]
         assert bench.kinds() == ["retry"] * 3 + ["dead_letter"]
+        assert (
+            "Recorder could not store 100 row(s) of 't' (try 1: ConnectionError: bad row)"
+            in bench.events[0].message
+        )
+        assert "1 row(s) of 't' could not be stored by Recorder" in bench.events[-1].message
         assert len(pipeline.calls) < 25
 
     run(main())
@@ -474,8 +479,10 @@ def test_hurry_cuts_a_running_call_at_the_deadline_and_starts_nothing_after_it(s
         bench = Bench(settings, stuck)
         writing = asyncio.create_task(bench.writer.write(rows(1, 2)))
         await asyncio.to_thread(stuck.entered.wait, 10)
-        bench.writer.hurry(time.monotonic() + 0.1)
+        deadline = time.monotonic() + 0.5
+        bench.writer.hurry(deadline)
         result = await asyncio.wait_for(writing, 5)
+        assert time.monotonic() < deadline  # there was time left for the dead letters
         assert result.failed == 2
         assert "time to stop" in bench.letters()[0][3]
         assert (await asyncio.wait_for(bench.writer.write(rows(3)), 5)).failed == 1

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import csv
 import json
 import multiprocessing
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -215,6 +218,71 @@ def test_processes_and_threads_share_a_file_without_tearing_a_line(out) -> None:
     ids = [row["id"] for row in lines(out / "t.jsonl")]
     assert len(ids) == len(expected)
     assert set(ids) == expected
+
+
+CRASH = """
+import itertools, sys
+from netspy.pipelines.loader import load_pipelines
+from netspy.settings import Settings
+kind, out = sys.argv[1:]
+[pipeline] = load_pipelines([kind], Settings(JSONL_OUTPUT_DIR=out, CSV_OUTPUT_DIR=out, SQLITE_PATH=out + "/t.db"))
+pipeline.open()
+pipeline.describe("t", ("id",))
+for n in itertools.count():
+    pipeline.save_items("t", [{"id": f"{n}-{i}", "text": "line\\n" * 40_000} for i in range(20)])
+    print(n, flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+@pytest.mark.parametrize("kind", ["jsonl.JsonlPipeline", "csv.CsvPipeline", "sqlite.SqlitePipeline"])
+def test_a_killed_process_loses_no_batch_it_reported_and_leaves_a_file_that_goes_on(out, kind) -> None:
+    path = f"netspy.pipelines.{kind}"
+    reported: set[str] = set()
+    with subprocess.Popen(
+        [sys.executable, "-c", CRASH, path, str(out)], stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            reported |= {f"{line.strip()}-{i}" for i in range(20)}
+            if line == "3\n":
+                child.kill()  # it is writing the next 4 MB by now, or about to
+    [pipeline] = load_pipelines(
+        [path], Settings(JSONL_OUTPUT_DIR=str(out), CSV_OUTPUT_DIR=str(out), SQLITE_PATH=f"{out}/t.db")
+    )
+    pipeline.open()
+    pipeline.save_items("t", [{"id": "after", "text": "x"}])
+    pipeline.close()
+
+    if kind.startswith("jsonl"):
+        found = lines(out / "t.jsonl")
+    elif kind.startswith("csv"):
+        with (out / "t.csv").open(newline="", encoding="utf-8") as file:
+            before = csv.field_size_limit(10**7)
+            found = list(csv.DictReader(file))
+            csv.field_size_limit(before)
+    else:
+        with closing(sqlite3.connect(out / "t.db")) as db:
+            found = [{"id": i, "text": text} for i, text in db.execute("SELECT id, text FROM t")]
+    ids = [row["id"] for row in found]
+    assert len(ids) == len(set(ids))
+    assert {*reported, "after"} <= set(ids)
+    assert all(row["text"] == "line\n" * 40_000 for row in found if row["id"] != "after")
+
+
+def test_the_summary_is_told_where_the_items_are(settings, out) -> None:
+    made = load_pipelines(
+        [
+            f"netspy.pipelines.{p}"
+            for p in ("jsonl.JsonlPipeline", "csv.CsvPipeline", "sqlite.SqlitePipeline")
+        ],
+        settings,
+    )
+    assert [p.where() for p in made] == [f"{out}/*.jsonl", f"{out}/*.csv", f"{out}/items.db"]
+    for pipeline in made[:2]:
+        pipeline.save_items("a", [{"x": 1}])
+        pipeline.save_items("b", [{"x": 1}])
+    assert [p.where() for p in made[:2]] == [f"{out}/a.{e}, {out}/b.{e}" for e in ("jsonl", "csv")]
 
 
 def test_an_update_is_refused_in_words(pipeline) -> None:
