@@ -30,7 +30,7 @@ lint: $(STAMP) ## format, lint, types, import rules
 	@$(BIN)/ruff check $(wildcard $(LINTED))
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python scripts/settings_reference.py --check
+	@$(BIN)/python scripts/docs_settings.py --check
 
 fast-tests: $(STAMP) ## the tests that take seconds (ARGS="-k name" for a part of them)
 	@$(BIN)/pytest -n $(TEST_WORKERS) -m "not slow" $(wildcard $(FAST_TESTS)) $(ARGS)
@@ -41,8 +41,8 @@ servers: # what the tests run against
 bench: $(STAMP) ## pages per second and CPU per page (ARGS are handed on)
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
-docs-settings: $(STAMP) ## write docs/settings.md from the declarations in settings.py
-	@$(BIN)/python scripts/settings_reference.py
+docs-settings: $(STAMP) ## write docs/settings.md and docs/zh/settings.md from settings.py
+	@$(BIN)/python scripts/docs_settings.py
 
 lock: $(STAMP) ## write requirements-dev.lock anew with the newest versions allowed
 	@sh scripts/lock.sh
