@@ -31,15 +31,17 @@ def encode(
 ) -> Body | None:
     """The body that `options` (requests_kwargs) ask for, None for a request without one.
 
-    `encoding` is that of form text. Raises RequestError when the keywords contradict each other or a value can't be
-    sent.
+    `encoding` is that of form text. Raises RequestError when the keywords contradict each other or a value
+    can't be sent.
     """
     content, json, data, files = (options.get(name) for name in ("content", "json", "data", "files"))
     if content is None and json is None and data is None and not files:
         return None
     given = [name for name in ("content", "json", "data") if options.get(name) is not None]
     if len(given) > 1 or (files and given not in ([], ["data"])):
-        raise RequestError(f"a request has one body, but {' and '.join([*given, *(['files'] if files else [])])} are given")
+        raise RequestError(
+            f"a request has one body, but {' and '.join([*given, *(['files'] if files else [])])} are given"
+        )
     if files:
         return multipart(data, files, encoding=encoding, boundary=boundary())
     if json is not None:
@@ -78,7 +80,11 @@ def fields(data: Any) -> list[tuple[str, Any]]:
     out: list[tuple[str, Any]] = []
     for name, value in pairs:
         values = value if isinstance(value, list | tuple | set) else (value,)
-        out += [(str(name), str(one).lower() if isinstance(one, bool) else one) for one in values if one is not None]
+        out += [
+            (str(name), str(one).lower() if isinstance(one, bool) else one)
+            for one in values
+            if one is not None
+        ]
     return out
 
 
@@ -97,7 +103,11 @@ def multipart(data: Any, files: Any, *, encoding: str, boundary: str) -> Body:
         parts += [part_head(mark, name, None, None, encoding), text, b"\r\n"]
     for name, file in files.items() if hasattr(files, "items") else files:
         file_name, content, content_type = read_file(name, file)
-        parts += [part_head(mark, name, file_name, content_type, encoding), raw(content, "files", encoding), b"\r\n"]
+        parts += [
+            part_head(mark, name, file_name, content_type, encoding),
+            raw(content, "files", encoding),
+            b"\r\n",
+        ]
     parts.append(b"--" + mark + b"--\r\n")
     return Body(b"".join(parts), f"multipart/form-data; boundary={boundary}")
 
@@ -107,17 +117,25 @@ def read_file(name: str, file: Any) -> tuple[str, Any, str]:
     file_name, content, content_type = name, file, None
     if isinstance(file, tuple | list):
         if not 2 <= len(file) <= 4:
-            raise RequestError(f"files[{name!r}] has {len(file)} parts; give (file name, content[, content type])")
+            raise RequestError(
+                f"files[{name!r}] has {len(file)} parts; give (file name, content[, content type])"
+            )
         file_name, content = str(file[0] or name), file[1]
         content_type = file[2] if len(file) > 2 else None
     if hasattr(content, "read"):
         if file_name == name:
             file_name = os.path.basename(str(getattr(content, "name", name)))  # noqa: PTH119  a name, not a path of ours
         content = content.read()
-    return file_name, content, content_type or mimetypes.guess_type(file_name)[0] or "application/octet-stream"
+    return (
+        file_name,
+        content,
+        content_type or mimetypes.guess_type(file_name)[0] or "application/octet-stream",
+    )
 
 
-def part_head(mark: bytes, name: str, file_name: str | None, content_type: str | None, encoding: str) -> bytes:
+def part_head(
+    mark: bytes, name: str, file_name: str | None, content_type: str | None, encoding: str
+) -> bytes:
     """The head of one part; names are escaped as browsers do it (HTML "multipart form data")."""
     text = f'Content-Disposition: form-data; name="{escape(name)}"'
     if file_name is not None:

@@ -10,13 +10,15 @@ if TYPE_CHECKING:
 
 
 class Downloader(Protocol):
-    """Fetches requests on the event loop that created it. Own back ends are named by the setting DOWNLOADER."""
+    """Fetches requests on the event loop that created it. Own back ends are named by the setting
+    DOWNLOADER.
+    """
 
     async def fetch(self, request: Request) -> Response:
         """The final response, redirects followed and the body complete and decoded (content coding).
 
-        Any HTTP status is a response; judging it is the status policy's work. Raises DownloadError (with `.reason`
-        and `.retryable`), ResponseTooLargeError, ContentTypeRejectedError, InvalidUrlError.
+        Any HTTP status is a response; judging it is the status policy's work. Raises DownloadError (with
+        `.reason` and `.retryable`), ResponseTooLargeError, ContentTypeRejectedError, InvalidUrlError.
         """
 
     async def close(self) -> None:

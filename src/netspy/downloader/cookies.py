@@ -1,7 +1,8 @@
 """The cookie jar of one downloader: RFC 6265bis storage and retrieval, without a page context.
 
-SameSite and third-party rules need a page that embeds another; a crawler has none, so they are not applied. Names
-and values keep the server's bytes: they are text with `surrogateescape`, and `encode` gives the bytes back.
+SameSite and third-party rules need a page that embeds another; a crawler has none, so they are not applied.
+Names and values keep the server's bytes: they are text with `surrogateescape`, and `encode` gives the bytes
+back.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _whole_number = re.compile(r"-?\d+").fullmatch
 _ip_address = re.compile(r"[\d.]+|\[.*\]").fullmatch
 _MONTHS = {
     name: number
-    for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), start=1)
+    for number, name in enumerate(
+        ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), start=1
+    )
 }
 _SHARED_SECOND_LEVEL = frozenset({"ac", "co", "com", "edu", "gob", "gov", "net", "or", "org"})
 
@@ -51,7 +54,9 @@ class Cookie:
         expires: float | None,
         created: int,
     ) -> None:
-        """`expires` is a Unix time, None for a session cookie; `created` orders cookies of equal path length."""
+        """`expires` is a Unix time, None for a session cookie; `created` orders cookies of equal path
+        length.
+        """
         self.name = name
         self.value = value
         self.domain = domain
@@ -112,7 +117,9 @@ class CookieJar:
         return taken
 
     def _shadows_secure(self, cookie: Cookie, host: str) -> bool:
-        """Whether a plain-http answer would overlay a Secure cookie that `host` gets (RFC 6265bis 5.7, step 17)."""
+        """Whether a plain-http answer would overlay a Secure cookie that `host` gets (RFC 6265bis 5.7,
+        step 17).
+        """
         return any(
             old.secure and old.name == cookie.name and path_matches(cookie.path, old.path)
             for domain in with_parents(host)
@@ -121,14 +128,18 @@ class CookieJar:
         )
 
     def matching(self, *, host: str, path: str, secure: bool) -> list[tuple[str, str]]:
-        """Name and value of the cookies to send to a URL: longer paths first, then older ones (RFC 6265bis 5.8.3)."""
+        """Name and value of the cookies to send to a URL: longer paths first, then older ones (RFC 6265bis
+        5.8.3).
+        """
         found: list[Cookie] = []
         now = self._now()
         for domain in with_parents(host):
             kept = self._domains.get(domain)
             if not kept:
                 continue
-            for key in [key for key, cookie in kept.items() if cookie.expires is not None and cookie.expires <= now]:
+            for key in [
+                key for key, cookie in kept.items() if cookie.expires is not None and cookie.expires <= now
+            ]:
                 del kept[key]
             found += [
                 cookie
@@ -148,9 +159,7 @@ class CookieJar:
         self._domains.clear()
 
 
-def parse(
-    line: bytes, *, host: str, path: str, secure: bool, now: float, created: int = 0
-) -> Cookie | None:
+def parse(line: bytes, *, host: str, path: str, secure: bool, now: float, created: int = 0) -> Cookie | None:
     """The cookie of one Set-Cookie value, None when it must be ignored (RFC 6265bis 5.6 and 5.7)."""
     text = line.decode("utf-8", "surrogateescape")
     if _controls(text):
@@ -222,12 +231,14 @@ def with_parents(host: str) -> list[str]:
 
 def domain_matches(host: str, domain: str) -> bool:
     """RFC 6265bis 5.1.3: the same, or `host` is a name below `domain`."""
-    return host == domain or (host.endswith(domain) and host[-len(domain) - 1] == "." and not _ip_address(host))
+    return host == domain or (
+        host.endswith(domain) and host[-len(domain) - 1] == "." and not _ip_address(host)
+    )
 
 
 def path_matches(path: str, own: str) -> bool:
     """RFC 6265bis 5.1.4: whether a cookie of path `own` goes to `path`."""
-    return own == "/" or path == own or (path.startswith(own) and (own.endswith("/") or path[len(own)] == "/"))
+    return own in {"/", path} or (path.startswith(own) and (own.endswith("/") or path[len(own)] == "/"))
 
 
 def default_path(path: str) -> str:
@@ -239,20 +250,22 @@ def default_path(path: str) -> str:
 def is_public_suffix(domain: str) -> bool:
     """Whether many owners share `domain`, so that no cookie may be set for it.
 
-    A rule instead of the Public Suffix List: a single label (com, localhost), or a category under a country code
-    (co.uk, com.cn).
+    A rule instead of the Public Suffix List: a single label (com, localhost), or a category under a country
+    code (co.uk, com.cn).
     """
     second, dot, top = domain.rpartition(".")
     return not dot or (len(top) == 2 and second in _SHARED_SECOND_LEVEL)
 
 
 def parse_date(text: str) -> float | None:
-    """The Unix time of a cookie date in any of the spellings servers use (RFC 6265bis 5.1.1); None if there is none."""
-    clock: tuple[int, ...] | None = None
+    """The Unix time of a cookie date in any of the spellings servers use (RFC 6265bis 5.1.1); None if
+    there is none.
+    """
+    clock: tuple[int, int, int] | None = None
     day = month = year = None
     for token in _date_tokens(text):
         if clock is None and (match := _time_of_day(token)):
-            clock = tuple(map(int, match.groups()))
+            clock = int(match[1]), int(match[2]), int(match[3])
         elif day is None and (match := _day(token)):
             day = int(match[1])
         elif month is None and token[:3].lower() in _MONTHS:
@@ -266,7 +279,7 @@ def parse_date(text: str) -> float | None:
     if year < 1601:
         return None
     try:
-        return datetime(year, month, day, *clock, tzinfo=UTC).timestamp()
+        return datetime(year, month, day, clock[0], clock[1], clock[2], tzinfo=UTC).timestamp()
     except ValueError:
         return None
 

@@ -3,8 +3,10 @@
 What happens to odd bodies, in one place:
 
 - An unknown coding (`Content-Encoding: utf-8`) is no coding: the bytes pass unchanged.
-- `gzip` on a body that isn't gzip fails, as in browsers and curl: a body that can't be checked may be half a page.
-- Several gzip members or zstd frames are one body; bytes after the last one (padding, a stray CRLF) are ignored.
+- `gzip` on a body that isn't gzip fails, as in browsers and curl: a body that can't be checked may be half a
+  page.
+- Several gzip members or zstd frames are one body; bytes after the last one (padding, a stray CRLF) are
+  ignored.
 - `deflate` means zlib by the RFC, and raw deflate as some servers send it: the first two bytes tell which.
 - A stream that stops before its end mark is truncated; one whose checksum is wrong is corrupt. Both fail.
 - An empty body is empty whatever its coding says.
@@ -22,13 +24,16 @@ if TYPE_CHECKING:
 MAX_STACKED = 5  # codings on top of each other; more is an attack, not a page
 ZSTD_WINDOW = 8 << 20  # RFC 9659: a zstd body must not need a larger window
 ZSTD_SLICE = 256  # a 4-byte block can stand for 128 KiB, so one slice makes 8 MiB at most
+UNLIMITED = sys.maxsize - 1
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ALIASES = {"x-gzip": "gzip"}
 
 
 class BodyError(Exception):
-    """The body can't be had in full. `reason` is `decode`, `truncated` or `too_large` (DownloadError's words)."""
+    """The body can't be had in full. `reason` is `decode`, `truncated` or `too_large` (DownloadError's
+    words).
+    """
 
     def __init__(self, reason: str, why: str) -> None:
         super().__init__(why)
@@ -53,7 +58,7 @@ class Budget:
     def __init__(self, cap: int) -> None:
         """`cap` in bytes; 0 = no limit."""
         self.cap = cap
-        self.left = cap or sys.maxsize - 1
+        self.left = cap or UNLIMITED
 
     def spend(self, count: int) -> None:
         """Take `count` bytes. Raises BodyError `too_large` when they are not there."""
@@ -278,7 +283,9 @@ def decoder_for(names: list[str], cap: int) -> Decoder:
     Raises BodyError when too many codings are stacked.
     """
     if len(names) > MAX_STACKED:
-        raise BodyError("decode", f"{len(names)} content codings are stacked; at most {MAX_STACKED} are undone")
+        raise BodyError(
+            "decode", f"{len(names)} content codings are stacked; at most {MAX_STACKED} are undone"
+        )
     stages: list[Decoder] = [DECODERS[name](Budget(cap)) for name in reversed(names)]
     return stages[0] if len(stages) == 1 else StackedDecoder(stages)
 

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """`reason` as in DownloadError; `retryable` is the answer to: could the same request succeed in a minute?"""
+    """`reason` as in DownloadError; `retryable` is the answer to: could the same request succeed in a
+    minute?
+    """
 
     reason: str
     retryable: bool = True
@@ -59,6 +61,7 @@ TOLD_BY_TEXT: tuple[tuple[str, Kind], ...] = (
     ("proxy", Kind("proxy")),
     ("chunk", Kind("truncated")),
     ("hexadecimal", Kind("truncated")),
+    ("without colon", Kind("protocol", retryable=False)),
     ("header", Kind("protocol")),
     ("content-length", Kind("protocol")),
 )
@@ -75,7 +78,9 @@ def kind_of(code: int, text: str) -> Kind:
 
 
 def from_curl(code: int, text: str, *, method: str, url: str, progressed: bool) -> DownloadError:
-    """The error of a transfer that libcurl gave up; `progressed` tells whether a part of the body had arrived."""
+    """The error of a transfer that libcurl gave up; `progressed` tells whether a part of the body had
+    arrived.
+    """
     kind = kind_of(code, text)
     if progressed and kind.reason == "reset":
         kind = Kind("truncated")
@@ -93,13 +98,16 @@ def from_body(error: BodyError, *, method: str, url: str) -> DownloadError:
 
 def failed(method: str, url: str, why: str, kind: Kind) -> DownloadError:
     """A DownloadError whose message says what, which URL and why."""
-    return DownloadError(f"{what(method, url)} failed ({kind.reason}): {why}", reason=kind.reason, retryable=kind.retryable)
+    return DownloadError(
+        f"{what(method, url)} failed ({kind.reason}): {why}", reason=kind.reason, retryable=kind.retryable
+    )
 
 
 def rejected(method: str, url: str, content_type: str, allowed: list[str]) -> NetspyError:
     """The error of a page whose type isn't wanted."""
     return ContentTypeRejectedError(
-        f"{what(method, url)}: its content type {content_type!r:.100} is not in ALLOWED_CONTENT_TYPES={allowed!r}"
+        f"{what(method, url)}: its content type {content_type!r:.100} is not in "
+        f"ALLOWED_CONTENT_TYPES={allowed!r}"
     )
 
 

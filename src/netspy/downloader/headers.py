@@ -91,7 +91,9 @@ def given_pairs(headers: Any) -> list[tuple[str, Any]]:
 
 
 def merge(defaults: Mapping[str, str], given: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """Defaults, each replaced by the given header of the same name, then the rest of the given ones in order."""
+    """Defaults, each replaced by the given header of the same name, then the rest of the given ones in
+    order.
+    """
     names = {name.lower() for name, _ in given}
     return [(name, value) for name, value in defaults.items() if name.lower() not in names] + given
 

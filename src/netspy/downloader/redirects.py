@@ -1,4 +1,6 @@
-"""What a redirect turns a request into: decisions only (RFC 9110 15.4 and 10.2.2, Fetch "HTTP-redirect fetch")."""
+"""What a redirect turns a request into: decisions only (RFC 9110 15.4 and 10.2.2, Fetch "HTTP-redirect
+fetch").
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ def keeps_cookies(here: Origin, there: Origin) -> bool:
 
 
 def target(url: str, location: bytes) -> str:
-    """The absolute URL that a Location value leads to from `url`; without a fragment of its own it inherits url's.
+    """The absolute URL that a Location value leads to from `url`; without a fragment of its own it inherits
+    url's.
 
     Raw UTF-8 in it is read as text; other raw bytes (latin-1, GBK) are sent back escaped, byte for byte.
     Raises InvalidUrlError.

@@ -1,0 +1,321 @@
+"""The downloader: fetches over libcurl, follows redirects itself, keeps cookies. See the room's docstring."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from curl_cffi.const import CurlHttpVersion, CurlOpt
+from curl_cffi.curl import DEFAULT_CACERT
+
+from netspy.downloader import decoding, failures, redirects, user_agents
+from netspy.downloader.cookies import CookieJar
+from netspy.downloader.failures import Kind, failed
+from netspy.downloader.headers import line
+from netspy.downloader.outgoing import Outgoing, milliseconds
+from netspy.downloader.pool import Pool
+from netspy.errors import ConfigError, InvalidUrlError
+from netspy.messages import urls
+from netspy.messages.response import Response
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from netspy.downloader.headers import Head
+    from netspy.downloader.transfer import Option, Transfer
+    from netspy.errors import NetspyError
+    from netspy.messages.request import Request
+    from netspy.settings import Settings
+
+ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+RECEIVE_BUFFER = 131072  # bytes libcurl reads from a socket at a time
+SPARE_CONNECTIONS = 64  # kept beyond the number of requests in flight, so that none in use is evicted
+
+
+class Answer(NamedTuple):
+    """What one hop brought."""
+
+    head: Head
+    content: bytes
+    location: bytes | None  # of a redirect to follow
+    set_cookies: list[bytes]
+
+
+class CurlDownloader:
+    """The default downloader. Belongs to the event loop on which it first fetches."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises ConfigError when DOWNLOADER_IMPERSONATE names no browser that libcurl knows."""
+        self._settings = settings
+        self._jar = CookieJar()
+        self._pools: dict[str, Pool] = {}
+        self._defaults: dict[tuple[str, str], Defaults] = {}
+        self._accept_encoding = decoding.accept_encoding()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._max_connects = settings.SPIDER_THREAD_COUNT * 2 + SPARE_CONNECTIONS
+        if settings.DOWNLOADER_IMPERSONATE:
+            self._check_impersonate(settings.DOWNLOADER_IMPERSONATE)
+
+    async def fetch(self, request: Request) -> Response:
+        """See Downloader.fetch. Besides its errors, RequestError says that a keyword of `request` can't be
+        sent.
+        """
+        loop = self._loop or self._open()
+        started = loop.time()
+        out = Outgoing(request, urls.require_http(request.url), self._settings)
+        pool = self._pools.get(out.impersonate) or self._new_pool(out)
+        fragment = request.url[request.url.index("#") :] if "#" in request.url else ""
+        history: list[Response] = []
+        cookies: dict[str, str] = {}
+        visited: set[Any] | None = None
+        while True:
+            hop_started = loop.time() if history else started
+            answer = await self._hop(pool, out, hop_started - started)
+            set_here: dict[str, str] = {}
+            if answer.set_cookies:
+                set_here = self._keep_cookies(out, answer.set_cookies)
+                cookies.update(set_here)
+            response = Response(
+                url=out.url + fragment,
+                status_code=answer.head.status,
+                content=answer.content,
+                headers=answer.head.pairs,
+                cookies=set_here if answer.location is not None else cookies,
+                request=request,
+                encoding=request.encoding,
+                elapsed=loop.time() - (hop_started if answer.location is not None else started),
+                history=None if answer.location is not None else history,
+            )
+            if answer.location is None:
+                return response
+            if visited is None:
+                visited = {self._place(out)}
+            fragment = self._follow(out, answer, fragment, len(history))
+            place = self._place(out)
+            if place in visited:
+                raise failed(
+                    out.method, out.url, "the redirects lead in a circle", Kind("redirects", retryable=False)
+                )
+            visited.add(place)
+            history.append(response)
+
+    async def close(self) -> None:
+        """See Downloader.close. What still runs fails with DownloadError `reset`."""
+        self._closed = True
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()
+
+    async def _hop(self, pool: Pool, out: Outgoing, spent_s: float) -> Answer:
+        """Send one request of the chain, `spent_s` seconds after its start, and take its answer."""
+        settings = self._settings
+        transfer = self._borrow(pool, out)
+        got = transfer.got
+        try:
+            got.method = out.method
+            got.follow = out.follow
+            got.cap = settings.MAX_RESPONSE_SIZE
+            got.allowed = settings.ALLOWED_CONTENT_TYPES
+            self._arm(transfer, out, spent_s)
+            code = await pool.run(transfer)
+            if got.location is None:
+                error = self._error(transfer, out, code)
+                if error is not None:
+                    raise error
+            try:
+                content = got.body()
+            except decoding.BodyError as error:
+                if got.location is None:
+                    raise failures.from_body(error, method=out.method, url=out.url) from None
+                content = b""
+            head = got.head
+            if head is None:
+                raise failed(out.method, out.url, "the answer has no head", failures.UNKNOWN)
+            return Answer(head, content, got.location, got.set_cookies)
+        finally:
+            pool.give_back(transfer)
+
+    def _arm(self, transfer: Transfer, out: Outgoing, spent_s: float) -> None:
+        """Tell libcurl what to send."""
+        settings = self._settings
+        jar_cookies = self._cookies_for(out) if self._jar and settings.COOKIES_ENABLED else []
+        defaults = self._defaults_for(out)
+        options: list[Option] = []
+        if out.plain and not jar_cookies:
+            lines = defaults.lines
+        else:
+            lines = out.lines(defaults.headers, jar_cookies)
+            options = out.options()
+        if spent_s:
+            left = out.total_s - spent_s
+            if left <= 0:
+                raise failed(
+                    out.method, out.url, f"the redirects took longer than {out.total_s:g} s", Kind("timeout")
+                )
+            options.append((CurlOpt.TIMEOUT_MS, milliseconds(left)))
+        try:
+            transfer.arm(out.url, lines, options)
+        except ValueError as error:
+            raise failed(out.method, out.url, str(error), Kind("protocol", retryable=False)) from None
+
+    def _error(self, transfer: Transfer, out: Outgoing, code: int) -> BaseException | None:
+        """Why the hop failed, None when it didn't."""
+        got = transfer.got
+        if got.rejected is not None:
+            return failures.rejected(out.method, out.url, got.rejected, got.allowed)
+        if isinstance(got.error, decoding.BodyError):
+            return failures.from_body(got.error, method=out.method, url=out.url)
+        if got.error is not None:
+            return got.error
+        if code == 0:
+            return None
+        if self._closed:
+            return closed(out)
+        progressed = got.head is not None
+        return failures.from_curl(
+            code, transfer.error_text(), method=out.method, url=out.url, progressed=progressed
+        )
+
+    def _follow(self, out: Outgoing, answer: Answer, fragment: str, hops: int) -> str:
+        """Turn `out` into the next hop; the fragment of its URL. Raises DownloadError `redirects` or
+        `url`.
+        """
+        limit = self._settings.MAX_REDIRECTS
+        if hops >= limit:
+            raise failed(
+                out.method,
+                out.url,
+                f"more than MAX_REDIRECTS={limit} redirects",
+                Kind("redirects", retryable=False),
+            )
+        try:
+            found = redirects.target(out.url + fragment, answer.location or b"")
+            there = urls.require_http(found)
+        except InvalidUrlError as error:
+            raise failed(
+                out.method,
+                out.url,
+                f"it redirects to what can't be fetched: {error}",
+                Kind("url", retryable=False),
+            ) from None
+        out.redirect(answer.head.status, there)
+        return found[found.index("#") :] if "#" in found else ""
+
+    def _place(self, out: Outgoing) -> tuple[str, str, bytes]:
+        """Where a chain of redirects stands: the same place twice means it never ends."""
+        jar_cookies = self._cookies_for(out) if self._settings.COOKIES_ENABLED else []
+        return out.method, out.url, out.cookie_header(jar_cookies)
+
+    def _cookies_for(self, out: Outgoing) -> list[tuple[str, str]]:
+        return self._jar.matching(**place_of(out.url))
+
+    def _keep_cookies(self, out: Outgoing, lines: list[bytes]) -> dict[str, str]:
+        """Store what the answer set; the next hop sends the new value even where the request gave an old
+        one.
+        """
+        jar = self._jar if self._settings.COOKIES_ENABLED else CookieJar()
+        found = jar.store(lines, **place_of(out.url))
+        if self._settings.COOKIES_ENABLED:
+            for name in found:
+                out.cookies.pop(name, None)
+        return found
+
+    def _open(self) -> asyncio.AbstractEventLoop:
+        self._loop = asyncio.get_running_loop()
+        return self._loop
+
+    def _borrow(self, pool: Pool, out: Outgoing) -> Transfer:
+        if self._closed:
+            raise closed(out)
+        return pool.borrow()
+
+    def _new_pool(self, out: Outgoing) -> Pool:
+        if self._closed or self._loop is None:
+            raise closed(out)
+        if out.impersonate:
+            try:
+                self._check_impersonate(out.impersonate)
+            except ConfigError as error:
+                raise failed(out.method, out.url, str(error), Kind("protocol", retryable=False)) from None
+        pool = self._pools[out.impersonate] = Pool(
+            self._loop,
+            base=base_options(self._settings, impersonating=bool(out.impersonate)),
+            impersonate=out.impersonate,
+            max_connects=self._max_connects,
+            idle_s=self._settings.IDLE_TIMEOUT,
+        )
+        return pool
+
+    def _check_impersonate(self, target: str) -> None:
+        from netspy.downloader.transfer import Transfer
+
+        try:
+            Transfer([], target).close()
+        except ValueError as error:
+            raise ConfigError(
+                f"DOWNLOADER_IMPERSONATE or impersonate={target!r}: {error}; try chrome, safari or firefox"
+            ) from None
+
+    def _defaults_for(self, out: Outgoing) -> Defaults:
+        """The headers every request gets; made once per User-Agent."""
+        agent = self._settings.USER_AGENT
+        if not agent and not out.impersonate:
+            agent = (
+                user_agents.browser_for(urls.host_of(out.url)) if out.random_user_agent else user_agents.own()
+            )
+        key = (out.impersonate, agent)
+        found = self._defaults.get(key)
+        if found is None:
+            given = {"User-Agent": agent} if agent else {}
+            if not out.impersonate:  # libcurl adds the browser's own
+                given |= {"Accept": ACCEPT, "Accept-Encoding": self._accept_encoding}
+            lines = tuple(line(name, value) for name, value in given.items())
+            found = self._defaults[key] = Defaults(given, lines)
+        return found
+
+
+class Defaults(NamedTuple):
+    """Default headers, and the same as header lines."""
+
+    headers: Mapping[str, str]
+    lines: tuple[bytes, ...]
+
+
+def closed(out: Outgoing) -> NetspyError:
+    """The error of a fetch that meets a closed downloader."""
+    return failed(out.method, out.url, "the downloader was closed", Kind("reset"))
+
+
+def place_of(url: str) -> dict[str, Any]:
+    """What the cookie rules look at in a URL."""
+    start = url.find("/", 8)
+    path = url[start:].partition("?")[0] if start > 0 else "/"
+    return {"host": urls.host_of(url), "path": path or "/", "secure": url.startswith("https:")}
+
+
+def base_options(settings: Settings, *, impersonating: bool) -> list[Option]:
+    """What every handle is told once."""
+    verify = settings.VERIFY_TLS
+    options: list[Option] = [
+        (CurlOpt.NOSIGNAL, 1),
+        (CurlOpt.PATH_AS_IS, 1),
+        (CurlOpt.PROTOCOLS_STR, b"http,https"),
+        (CurlOpt.FOLLOWLOCATION, 0),
+        (CurlOpt.HTTP_CONTENT_DECODING, 0),  # decoding.py does it, with a cap and with checks
+        (CurlOpt.SUPPRESS_CONNECT_HEADERS, 1),
+        (CurlOpt.BUFFERSIZE, RECEIVE_BUFFER),
+        (CurlOpt.PROXY, b""),  # a crawl must not depend on http_proxy and no_proxy of the shell
+        (CurlOpt.NOPROXY, b""),
+        (CurlOpt.CAINFO, DEFAULT_CACERT.encode()),
+        (CurlOpt.PROXY_CAINFO, DEFAULT_CACERT.encode()),
+        (CurlOpt.SSL_VERIFYPEER, 1 if verify else 0),
+        (CurlOpt.SSL_VERIFYHOST, 2 if verify else 0),
+        (CurlOpt.TIMEOUT_MS, milliseconds(settings.REQUEST_TIMEOUT)),
+        (CurlOpt.CONNECTTIMEOUT_MS, milliseconds(settings.CONNECT_TIMEOUT)),
+    ]
+    if not settings.HTTPX_HTTP2:
+        options.append((CurlOpt.HTTP_VERSION, CurlHttpVersion.V1_1))
+    elif not impersonating:
+        options.append((CurlOpt.HTTP_VERSION, CurlHttpVersion.V2TLS))
+    return options

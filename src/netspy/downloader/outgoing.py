@@ -1,0 +1,296 @@
+"""What a request sends: its keywords turned into the headers, body and libcurl options of a hop. Decisions
+only.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from curl_cffi.const import CurlOpt
+
+from netspy.downloader import body as bodies
+from netspy.downloader import cookies as cookie_rules
+from netspy.downloader import headers, redirects
+from netspy.downloader.failures import Kind, failed
+from netspy.errors import RequestError
+from netspy.settings import hide_password
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from netspy.downloader.transfer import Option
+    from netspy.messages.request import Request
+    from netspy.settings import Settings
+
+PROXY_SCHEMES = frozenset({"http", "https", "socks4", "socks4a", "socks5", "socks5h"})
+_not_a_token = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]").search
+_SENDS_LENGTH = frozenset(
+    {"POST", "PUT", "PATCH"}
+)  # methods whose missing body is an empty one (RFC 9110 8.6)
+
+
+class Outgoing:
+    """One fetch on its way. Redirects change it hop by hop."""
+
+    __slots__ = (
+        "body",
+        "connect_s",
+        "cookies",
+        "follow",
+        "headers",
+        "impersonate",
+        "kwargs",
+        "method",
+        "plain",
+        "random_user_agent",
+        "total_s",
+        "url",
+    )
+
+    def __init__(self, request: Request, url: str, settings: Settings) -> None:
+        """`url` is the wire form. Raises RequestError for keywords that can't be sent."""
+        kwargs: Mapping[str, Any] = request.requests_kwargs
+        self.kwargs = kwargs
+        self.url = url
+        self.method: str = request.method
+        self.impersonate: str = request.impersonate or settings.DOWNLOADER_IMPERSONATE
+        own_choice = request.random_user_agent
+        self.random_user_agent: bool = settings.RANDOM_USER_AGENT if own_choice is None else bool(own_choice)
+        self.total_s = settings.REQUEST_TIMEOUT
+        self.connect_s = settings.CONNECT_TIMEOUT
+        self.body: bodies.Body | None = None
+        self.headers: list[tuple[str, Any]] = []
+        self.cookies: dict[str, str] = {}
+        self.follow = True
+        self.plain = (
+            self.method == "GET" and not kwargs
+        )  # nothing differs from what every handle is prepared for
+        if self.plain:
+            return
+        if not self.method or _not_a_token(self.method):
+            raise RequestError(
+                f"{self.method!r:.80} is no HTTP method; it must be one word without special characters"
+            )
+        if kwargs:
+            self._read(kwargs, request.encoding or "utf-8")
+
+    def _read(self, kwargs: Mapping[str, Any], encoding: str) -> None:
+        self.body = bodies.encode(kwargs, encoding=encoding)
+        self.follow = bool(first_of(kwargs, "follow_redirects", "allow_redirects", default=True))
+        self.total_s, self.connect_s = limits(kwargs.get("timeout"), self.total_s, self.connect_s)
+        pairs = headers.given_pairs(kwargs.get("headers"))
+        names = {name.lower() for name, _ in pairs}
+        auth = kwargs.get("auth")
+        if auth is not None and "authorization" not in names:
+            pairs.append(("Authorization", basic(auth)))
+        if self.body is not None and self.body.content_type is not None and "content-type" not in names:
+            pairs.append(("Content-Type", self.body.content_type))
+        if "cookie" in names:
+            # Taken apart, so that the jar's cookies can join and a redirect's new value can replace the given
+            # one.
+            for name, value in pairs:
+                if name.lower() == "cookie" and value is not None:
+                    self.cookies.update(split_cookies(value))
+            pairs = [pair for pair in pairs if pair[0].lower() != "cookie"]
+        self.cookies.update(given_cookies(kwargs.get("cookies")))
+        self.headers = pairs
+
+    def redirect(self, status: int, url: str) -> None:
+        """Turn this into the next hop, to `url` (wire form)."""
+        here, there = redirects.origin(self.url), redirects.origin(url)
+        self.plain = False
+        self.method, keeps_body = redirects.method_after(status, self.method)
+        dropped: frozenset[str] = frozenset()
+        if not keeps_body:
+            self.body = None
+            dropped |= redirects.BODY_HEADERS
+        if not redirects.keeps_credentials(here, there):
+            dropped |= redirects.CREDENTIALS | {"host"}
+        if not redirects.keeps_cookies(here, there):
+            self.cookies = {}
+        if dropped and self.headers:
+            self.headers = [pair for pair in self.headers if pair[0].lower() not in dropped]
+        self.url = url
+
+    def lines(self, defaults: Mapping[str, str], jar_cookies: list[tuple[str, str]]) -> tuple[bytes, ...]:
+        """The header lines of this hop."""
+        pairs = headers.merge(defaults, self.headers)
+        lines = [headers.line(name, value) for name, value in pairs]
+        if self.body is not None or self.method in _SENDS_LENGTH:
+            # Browsers don't ask for 100-continue, and libcurl shall not invent a content type.
+            lines.append(b"Expect:")
+            if not any(name.lower() == "content-type" for name, _ in self.headers):
+                lines.append(b"Content-Type:")
+        cookie = self.cookie_header(jar_cookies)
+        if cookie:
+            lines.append(headers.line("Cookie", cookie))
+        return tuple(lines)
+
+    def cookie_header(self, jar_cookies: list[tuple[str, str]]) -> bytes:
+        """The Cookie value: the jar's cookies, then the request's own, which win by name."""
+        own = self.cookies
+        kept = [pair for pair in jar_cookies if pair[0] not in own] if own else jar_cookies
+        return cookie_rules.header([*kept, *own.items()])
+
+    def options(self) -> list[Option]:
+        """What libcurl is told beyond URL and headers; empty for a plain GET."""
+        out: list[Option] = []
+        method, content = self.method, self.body
+        if content is not None or method in _SENDS_LENGTH:
+            sent = b"" if content is None else content.content
+            out += [(CurlOpt.POSTFIELDSIZE_LARGE, len(sent)), (CurlOpt.POSTFIELDS, sent)]
+        if method == "HEAD":
+            out.append((CurlOpt.NOBODY, 1))
+        elif method != "GET" or content is not None:
+            out.append((CurlOpt.CUSTOMREQUEST, method.encode("ascii")))
+        kwargs = self.kwargs
+        if kwargs:
+            proxy = proxy_for(self.method, self.url, kwargs)
+            if proxy:
+                out.append((CurlOpt.PROXY, proxy.encode()))
+            if kwargs.get("verify") is not None:
+                out += verify_options(kwargs["verify"])
+            if kwargs.get("cert") is not None:
+                out += cert_options(kwargs["cert"])
+            if kwargs.get("timeout") is not None:
+                out += [
+                    (CurlOpt.TIMEOUT_MS, milliseconds(self.total_s)),
+                    (CurlOpt.CONNECTTIMEOUT_MS, milliseconds(self.connect_s)),
+                ]
+        return out
+
+
+def milliseconds(seconds: float) -> int:
+    """For libcurl, to which 0 would mean no limit."""
+    return max(1, round(seconds * 1000))
+
+
+def first_of(kwargs: Mapping[str, Any], *names: str, default: Any) -> Any:
+    """The first of `names` that is given and not None."""
+    for name in names:
+        if kwargs.get(name) is not None:
+            return kwargs[name]
+    return default
+
+
+def limits(timeout: Any, total_s: float, connect_s: float) -> tuple[float, float]:
+    """Total and connect seconds of a request's `timeout=`; the defaults where it says None.
+
+    A number is the total. (connect, read) allows `connect` for the connection and both together in total.
+    """
+    if timeout is None:
+        return total_s, connect_s
+    try:
+        if isinstance(timeout, tuple | list):
+            connect, read = timeout
+            connect_s = connect_s if connect is None else float(connect)
+            total_s = total_s if read is None else connect_s + float(read)
+        else:
+            total_s = float(timeout)
+    except (TypeError, ValueError):
+        raise RequestError(
+            f"timeout={timeout!r:.80} is neither seconds nor (connect, read) seconds"
+        ) from None
+    if not (total_s > 0 and connect_s > 0):
+        raise RequestError(f"timeout={timeout!r:.80} leaves no time; give seconds above 0")
+    return min(total_s, 10.0**8), min(connect_s, 10.0**8)
+
+
+def basic(auth: Any) -> str:
+    """The Authorization value of `auth=(user, password)` (RFC 7617, UTF-8)."""
+    if not (isinstance(auth, tuple | list) and len(auth) == 2):
+        raise RequestError(f"auth= takes (user, password), not {type(auth).__name__}")
+    user, password = (part.decode("utf-8") if isinstance(part, bytes) else str(part) for part in auth)
+    if ":" in user:
+        raise RequestError("the user name in auth= contains a colon, which Basic authentication can't carry")
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
+
+
+def split_cookies(value: Any) -> dict[str, str]:
+    """Name and value of each cookie in a Cookie header; a part without = is a nameless cookie."""
+    text = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+    found: dict[str, str] = {}
+    for part in text.split(";"):
+        name, equals, content = part.strip().partition("=")
+        if name or content:
+            found[name if equals else ""] = content if equals else name
+    return found
+
+
+def given_cookies(cookies: Any) -> dict[str, str]:
+    """`cookies=` of a request, a mapping or pairs, as text. Raises RequestError for anything else."""
+    if not cookies:
+        return {}
+    try:
+        items = cookies.items() if hasattr(cookies, "items") else cookies
+        return {str(name): str(value) for name, value in items if value is not None}
+    except (TypeError, ValueError):
+        raise RequestError(f"cookies={cookies!r:.200} is neither a dict nor a list of pairs") from None
+
+
+def proxy_for(method: str, url: str, kwargs: Mapping[str, Any]) -> str:
+    """The proxy URL for `url`, "" for none.
+
+    `proxy=` is for every URL; `proxies=` maps a scheme (`http`, `https://`, `all`) to one. A proxy without a
+    scheme is an HTTP proxy. Raises DownloadError `proxy` for what is no proxy URL.
+    """
+    chosen = kwargs.get("proxy")
+    given = kwargs.get("proxies")
+    if not chosen and given:
+        if not hasattr(given, "get"):
+            raise RequestError("proxies= takes a dict from scheme to proxy URL")
+        scheme = urlsplit(url).scheme
+        for key in (scheme, f"{scheme}://", "all", "all://"):
+            if given.get(key):
+                chosen = given[key]
+                break
+    if not chosen:
+        return ""
+    text = str(chosen)
+    if "://" not in text:
+        text = f"http://{text}"
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in PROXY_SCHEMES and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        usable = False
+    if not usable:
+        raise failed(
+            method,
+            url,
+            f"{hide_password(text)!r:.200} is no proxy URL; give {', '.join(sorted(PROXY_SCHEMES))}://host:port",
+            Kind("proxy", retryable=False),
+        )
+    return text
+
+
+def verify_options(verify: Any) -> list[Option]:
+    """`verify=`: True, False, or the path of a CA file or folder."""
+    if isinstance(verify, str | os.PathLike):
+        path = os.fspath(verify)
+        if not os.path.exists(path):  # noqa: PTH110  a string is what libcurl takes
+            raise RequestError(
+                f"verify={path!r} does not exist; give a CA file or folder in PEM form, True or False"
+            )
+        where = CurlOpt.CAPATH if os.path.isdir(path) else CurlOpt.CAINFO  # noqa: PTH112
+        return [(CurlOpt.SSL_VERIFYPEER, 1), (CurlOpt.SSL_VERIFYHOST, 2), (where, path.encode())]
+    return [(CurlOpt.SSL_VERIFYPEER, 1 if verify else 0), (CurlOpt.SSL_VERIFYHOST, 2 if verify else 0)]
+
+
+def cert_options(cert: Any) -> list[Option]:
+    """`cert=`: a PEM file with certificate and key, or (certificate, key[, password])."""
+    files = [cert] if isinstance(cert, str | os.PathLike) else list(cert)
+    numbers = (CurlOpt.SSLCERT, CurlOpt.SSLKEY, CurlOpt.KEYPASSWD)
+    if not 1 <= len(files) <= len(numbers):
+        raise RequestError("cert= takes a path or (certificate, key[, password])")
+    for path in files[:2]:
+        if path is not None and not os.path.exists(path):  # noqa: PTH110  as above
+            raise RequestError(f"cert={os.fspath(path)!r} does not exist")
+    return [
+        (number, os.fspath(value).encode()) for number, value in zip(numbers, files, strict=False) if value
+    ]

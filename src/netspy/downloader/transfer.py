@@ -1,0 +1,304 @@
+"""One easy handle of libcurl and what arrives on it: head, body pieces, and the decision to stop early."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from netspy.downloader import decoding, headers, redirects
+from netspy.downloader.multi import ffi, lib
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable
+
+    from netspy.downloader.decoding import Decoder
+    from netspy.downloader.headers import Head
+
+# curl/curl.h
+WRITEDATA, URL, PROXY = 10001, 10002, 10004
+WRITEFUNCTION, HEADERFUNCTION = 20011, 20079
+HEADERDATA, ERRORBUFFER, POSTFIELDS, HTTPHEADER = 10029, 10010, 10015, 10023
+I_HEADER_SIZE, I_REQUEST_SIZE = 0x200000 + 11, 0x200000 + 12
+I_UPLOADED, I_DOWNLOADED, I_PRETRANSFER = 0x600000 + 7, 0x600000 + 8, 0x600000 + 53
+ABORT = 0xFFFFFFFF  # CURL_WRITEFUNC_ERROR
+
+REDIRECT_BODY = 65536  # bytes read of a redirect's body, so that its connection can be used again
+
+Option = tuple[int, "int | bytes"]  # CURLOPT_ number, value
+
+
+class Reception:
+    """What one hop received so far, and the rules by which it stops early.
+
+    The rules are set before the start: `method`, `cap` (bytes of decoded body, 0 = no limit), `follow` (a
+    redirect's body isn't wanted), `allowed` (content type patterns, empty = all).
+    """
+
+    __slots__ = (
+        "_lines",
+        "allowed",
+        "cap",
+        "decoder",
+        "error",
+        "follow",
+        "head",
+        "left",
+        "location",
+        "method",
+        "on_redirect",
+        "pieces",
+        "rejected",
+        "set_cookies",
+    )
+
+    def __init__(self) -> None:
+        self.method = "GET"
+        self.cap = 0
+        self.follow = True
+        self.allowed: list[str] = []
+        self.on_redirect: Callable[[], None] | None = (
+            None  # called when a redirect's body is about to be read
+        )
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was received; also drops the references to the page's bytes."""
+        self._lines: list[bytes] = []
+        self.head: Head | None = None
+        self.pieces: list[bytes] = []
+        self.decoder: Decoder | None = None
+        self.left = 0
+        self.location: bytes | None = None  # of a redirect that is followed
+        self.set_cookies: list[bytes] = []
+        self.error: BaseException | None = None  # why the transfer was stopped from here
+        self.rejected: str | None = None  # the content type that isn't allowed
+
+    def on_header(self, line: bytes) -> bool:
+        """Take one header line, line end included; False stops the transfer."""
+        if len(line) <= 2 and line in {b"\r\n", b"\n"}:
+            return self.head is not None or self._on_head()
+        if self.head is not None:
+            if not line.startswith(b"HTTP/"):
+                return True  # a trailer: RFC 9110 6.5.1 lets a recipient drop it
+            self.clear()  # a further answer on the same handle; the last one counts
+        self._lines.append(line)
+        return True
+
+    def _on_head(self) -> bool:
+        lines, self._lines = self._lines, []
+        if not lines:
+            return True
+        head = headers.read_head(lines)
+        if 100 <= head.status < 200:
+            return True  # early hints and the like; the answer comes after them
+        self.head = head
+        self.left = self.cap or decoding.UNLIMITED
+        names = None
+        for name, value in head.pairs:
+            if name == "content-encoding":
+                names = [*(names or ()), value]
+            elif name == "set-cookie":
+                self.set_cookies = self.set_cookies or headers.raw_values(lines, b"set-cookie:")
+        if self.follow and head.status in redirects.STATUSES:
+            found = [value for value in headers.raw_values(lines, b"location:") if value]
+            if found:
+                self.location = found[0]
+                self.left = REDIRECT_BODY
+                if not has_known_end(lines[0], head):
+                    return False
+                if self.on_redirect is not None:
+                    self.on_redirect()
+        if (
+            self.location is None
+            and self.allowed
+            and 200 <= head.status < 300
+            and not is_allowed(head.get("content-type"), self.allowed)
+        ):
+            self.rejected = head.get("content-type") or ""
+            return False
+        if names is not None and self.method != "HEAD" and (found_codings := decoding.codings(names)):
+            try:
+                self.decoder = decoding.decoder_for(found_codings, self.left)
+            except decoding.BodyError as error:
+                self.error = error
+                return False
+        return True
+
+    def on_body(self, piece: bytes) -> bool:
+        """Take a piece of the body; False stops the transfer."""
+        if self.decoder is not None:
+            try:
+                piece = self.decoder.feed(piece)
+            except decoding.BodyError as error:
+                self.error = error
+                return False
+        else:
+            self.left -= len(piece)
+            if self.left < 0:
+                self.error = decoding.too_large(self.cap)
+                return False
+        self.pieces.append(piece)
+        return True
+
+    def body(self) -> bytes:
+        """The whole decoded body. Raises BodyError when a coded stream isn't at its end."""
+        if self.decoder is not None:
+            self.decoder.finish()
+        pieces = self.pieces
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def has_known_end(status_line: bytes, head: Head) -> bool:
+    """Whether the body's end is marked, so that reading it saves the connection (RFC 9112 6.3)."""
+    return (
+        not status_line.startswith(b"HTTP/1")
+        or head.get("content-length") is not None
+        or head.get("transfer-encoding") is not None
+    )
+
+
+def is_allowed(content_type: str | None, patterns: Iterable[str]) -> bool:
+    """Whether a content type matches one of the patterns (`text/*`); an answer without one is given the
+    benefit.
+    """
+    if not content_type:
+        return True
+    essence = content_type.partition(";")[0].strip().lower()
+    return any(fnmatchcase(essence, pattern.strip().lower()) for pattern in patterns)
+
+
+@ffi.callback("size_t(char *, size_t, size_t, void *)", error=ABORT)  # type: ignore[untyped-decorator]  # cffi
+def _header_function(pointer: Any, _one: int, size: int, user: Any) -> int:
+    reception: Reception = ffi.from_handle(user)
+    try:
+        return size if reception.on_header(ffi.buffer(pointer, size)[:]) else ABORT
+    except Exception as error:  # C can't carry it; the fetch raises it
+        reception.error = error
+        return ABORT
+
+
+@ffi.callback("size_t(char *, size_t, size_t, void *)", error=ABORT)  # type: ignore[untyped-decorator]  # cffi
+def _write_function(pointer: Any, _one: int, size: int, user: Any) -> int:
+    reception: Reception = ffi.from_handle(user)
+    try:
+        return size if reception.on_body(ffi.buffer(pointer, size)[:]) else ABORT
+    except Exception as error:  # as above
+        reception.error = error
+        return ABORT
+
+
+def newest(browser: str) -> bytes:
+    """The impersonation target that a browser's plain name (`chrome`) stands for."""
+    from curl_cffi.requests.impersonate import REAL_TARGET_MAP
+
+    return REAL_TARGET_MAP.get(browser, browser).encode()
+
+
+class Transfer:
+    """An easy handle, prepared once and used for many hops.
+
+    `base` options hold for every hop. Whatever a hop sets beyond URL and headers is undone by a reset before
+    the handle is used again, so that no hop can inherit another's body, proxy or certificate.
+    """
+
+    __slots__ = (
+        "_base",
+        "_changed",
+        "_error",
+        "_headers",
+        "_impersonate",
+        "_kept",
+        "_lines",
+        "_user",
+        "easy",
+        "got",
+        "grace",
+    )
+
+    def __init__(self, base: list[Option], impersonate: str = "") -> None:
+        """`impersonate` names a browser of curl_cffi. Raises ValueError when libcurl doesn't know it."""
+        self.easy: Any = lib.curl_easy_init()
+        self.got = Reception()
+        self.grace: asyncio.TimerHandle | None = None  # ends a redirect whose body doesn't
+        self._base = base
+        self._impersonate = impersonate
+        self._user = ffi.new_handle(self.got)
+        self._error = ffi.new("char[]", 256)
+        self._kept: list[bytes] = []
+        self._prepare()
+
+    def _prepare(self) -> None:
+        if self._impersonate and lib.curl_easy_impersonate(self.easy, newest(self._impersonate), 1) != 0:
+            raise ValueError(f"{self._impersonate!r} is no browser that libcurl can impersonate")
+        setopt = lib._curl_easy_setopt  # noqa: SLF001  the binding's name for curl_easy_setopt
+        setopt(self.easy, ERRORBUFFER, self._error)
+        setopt(self.easy, WRITEFUNCTION, _write_function)
+        setopt(self.easy, WRITEDATA, self._user)
+        setopt(self.easy, HEADERFUNCTION, _header_function)
+        setopt(self.easy, HEADERDATA, self._user)
+        self._lines: tuple[bytes, ...] | None = None
+        self._headers: Any = None
+        self._changed = False
+        self._set(self._base)
+
+    def _set(self, options: Iterable[Option]) -> None:
+        for number, value in options:
+            if isinstance(value, bytes):
+                if number == POSTFIELDS:
+                    self._kept.append(value)  # libcurl doesn't copy it
+                    value = ffi.from_buffer(value)  # noqa: PLW2901  bytes with NUL in them
+                    self._kept.append(value)
+            else:
+                value = ffi.new("int64_t *" if number >= 30000 else "long *", value)  # noqa: PLW2901
+            code = lib._curl_easy_setopt(self.easy, number, value)  # noqa: SLF001
+            if code:
+                raise ValueError(
+                    f"libcurl refuses option {number}: {ffi.string(lib.curl_easy_strerror(code)).decode()}"
+                )
+
+    def arm(self, url: str, lines: tuple[bytes, ...], options: list[Option]) -> None:
+        """Make ready for one hop. Raises ValueError when libcurl refuses an option."""
+        if self._changed:
+            lib.curl_easy_reset(self.easy)
+            self._kept.clear()
+            self._prepare()
+        lib._curl_easy_setopt(self.easy, URL, url.encode("ascii"))  # noqa: SLF001
+        if lines is not self._lines and lines != self._lines:
+            slist = ffi.NULL
+            for line in lines:
+                slist = lib.curl_slist_append(slist, line)
+            kept = ffi.gc(slist, lib.curl_slist_free_all)
+            lib._curl_easy_setopt(self.easy, HTTPHEADER, kept)  # noqa: SLF001
+            self._headers = kept  # the list set before is freed only now, when libcurl has let go of it
+            self._lines = lines
+        if options:
+            self._changed = True
+            self._set(options)
+
+    def error_text(self) -> str:
+        """What libcurl says about the failure of the last hop."""
+        text = ffi.string(self._error).decode("utf-8", "replace")
+        self._error[0] = b"\0"  # libcurl writes it only when it has something to say
+        return str(text)
+
+    def progress(self) -> tuple[int, ...] | None:
+        """Counters that grow while bytes flow in either direction; None before the connection is made."""
+        read = ffi.new("int64_t *")
+        counters = []
+        for number in (I_PRETRANSFER, I_UPLOADED, I_DOWNLOADED):
+            lib.curl_easy_getinfo(self.easy, number, read)
+            counters.append(int(read[0]))
+        if not counters[0]:
+            return None
+        size = ffi.new("long *")
+        for number in (I_HEADER_SIZE, I_REQUEST_SIZE):
+            lib.curl_easy_getinfo(self.easy, number, size)
+            counters.append(int(size[0]))
+        return tuple(counters)
+
+    def close(self) -> None:
+        """Free the handle; it must not be in a multi handle any more."""
+        if self.easy is not None:
+            lib.curl_easy_cleanup(self.easy)
+            self.easy = self._headers = self._user = None
