@@ -73,6 +73,11 @@ def _import(path: str) -> Any:
     found: Any = module
     for part in attribute.split("."):
         if not hasattr(found, part):
+            if module_name == "__main__":
+                raise ConfigError(
+                    f"pipeline {path!r} was defined in a script that was run, which can't be imported here; "
+                    "move the class to a module and name it by that"
+                )
             close = difflib.get_close_matches(part, dir(found), n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise ConfigError(f"pipeline {path!r}: {module_name} has no {attribute}{hint}")

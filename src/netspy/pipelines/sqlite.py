@@ -162,9 +162,8 @@ class SqlitePipeline(BasePipeline):
             if db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                 db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=FULL")
-            db.execute(
-                "PRAGMA legacy_alter_table=ON"
-            )  # remaking a table must not stumble over the user's views
+            # Remaking a table must not stumble over the views that the user has on it.
+            db.execute("PRAGMA legacy_alter_table=ON")
             self._file = path.stat()
         except BaseException:
             db.close()

@@ -317,9 +317,10 @@ class BatchWriter:
         for failure in failures:
             groups.setdefault((failure.pipeline, batch[failure.place].table), []).append(failure.error)
         for (pipeline, table), errors in groups.items():
+            label = pipeline.rpartition(".")[2]
             message = (
-                f"{len(errors)} row(s) of {table!r} could not be stored by {pipeline.rpartition('.')[2]} and are in the "
-                f"dead-letter file (`netspy retry --items` writes them again): {errors[0]}"
+                f"{len(errors)} row(s) of {table!r} could not be stored by {label} and are dead-lettered "
+                f"(`netspy retry --items` writes them again): {errors[0]}"
             )
             self._tell("dead_letter", pipeline, table, len(errors), message)
 

@@ -52,6 +52,7 @@ def test_both_spellings_classes_and_objects_are_taken_in_order(settings: Setting
         ),
         ("netspy.pipelines.csv.CsvPipline", "did you mean CsvPipeline"),
         ("nowhere.at.all.Pipe", "no module nowhere.at.all; check the spelling"),
+        ("__main__.NoSuchPipe", "move the class to a module"),
         ("CsvPipeline", "is no class path"),
         ("", "is no class path"),
         (".Relative", "is no class path"),
