@@ -98,10 +98,10 @@ def known(label: str) -> str | None:
         return name
     try:
         info = codecs.lookup(label.strip())
-        b"".decode(info.name)  # raises LookupError for codecs that don't make text, such as `hex`
+        b" ".decode(info.name, "replace")  # raises LookupError for codecs that don't make text, such as `hex`
     except (LookupError, ValueError):
         return None
-    return info.name
+    return resolve(info.name) or info.name
 
 
 def is_whatwg(name: str) -> bool:

@@ -100,7 +100,6 @@ class Selector:
 
     def getall(self) -> list[Any]:
         """`get()`, in a list."""
-        raise NotImplementedError
         return [self.get()]
 
     def extract(self) -> Any:

@@ -62,6 +62,11 @@ class ParselSelector(parsel.Selector, Selector):  # type: ignore[misc]  # its li
         found = regexes.find_first(regex, text, decode=decode, markup=markup)
         return default if found is None else found
 
+    @property
+    def attrib(self) -> dict[str, str]:
+        """As Selector.attrib."""
+        return super().attrib if hasattr(self.root, "attrib") else {}
+
     def _to_search(self, replace_entities: bool) -> tuple[str, bool, bool]:
         root = self.root
         if isinstance(root, str):

@@ -39,7 +39,8 @@ class Query:
     """One selector: its native form where it has one, and its XPath.
 
     `raw` tells whether its strings are the content of scripts and the like: yes, no, or None, which means
-    that each string is asked for its parent.
+    that each string is asked for its parent. Making one raises ValueError when the engine can't read the
+    XPath.
     """
 
     __slots__ = ("_compiled", "native", "raw", "source", "xpath")
@@ -50,6 +51,11 @@ class Query:
         self.native = native
         self.raw = raw
         self._compiled: Any = None
+        try:
+            self._compiled = turbohtml.XPath(xpath, smart_strings=raw is None)
+        except ValueError as error:
+            if ":" not in xpath:  # a prefix may be explained when the query is asked
+                raise ValueError(f"XPath error: {error} in {source}") from None
 
     def values(self, node: Any, document: Any) -> list[Any]:
         """Everything it finds from `node`, in document order."""
@@ -113,9 +119,7 @@ class Query:
                     **(variables or {}),
                 )
             else:
-                compiled = self._compiled
-                if compiled is None:
-                    compiled = self._compiled = turbohtml.XPath(self.xpath, smart_strings=self.raw is None)
+                compiled = self._compiled or turbohtml.XPath(self.xpath, smart_strings=self.raw is None)
                 found = compiled(node, **variables) if variables else compiled(node)
         except (ValueError, TypeError) as error:
             raise ValueError(f"XPath error: {error} in {self.source}") from None
@@ -155,7 +159,7 @@ def _texts(element: Any) -> list[str]:
 
 @lru_cache(maxsize=_CACHED)
 def xpath_query(source: str) -> Query:
-    """The query of an XPath expression. Raises ValueError for a wrong use of has-class()."""
+    """The query of an XPath expression. Raises ValueError for one that isn't."""
     try:
         tree = parse(source)
     except XPathSyntaxError:
