@@ -248,18 +248,19 @@ class Calls:
             script("put"), self._node_keys(self.keys.queued, self.keys.lock, *self.dedup.script_keys()), args
         )
 
-    def settle(
+    def settle(  # noqa: PLR0917  # as above
         self,
         shared: Shared,
         member: Member,
         now: str,
         op: int,
-        parents: Sequence[tuple[bytes, str, Sequence[Packed]]],
+        plain: Sequence[bytes],
+        others: Sequence[tuple[bytes, str, Sequence[Packed]]],
     ) -> Call:
-        """(leased member, history or '', children) for each parent."""
+        """`plain`: leased members without children; `others`: (leased member, history or '', children)."""
         args = self._head(shared, member, now)
-        args += [op, *self._dedup_args(), len(parents)]
-        for leased, history, children in parents:
+        args += [op, *self._dedup_args(), len(plain), *plain, len(others)]
+        for leased, history, children in others:
             args += [leased, history, len(children)]
             for entry in children:
                 args += [entry.id, entry.site, priority_text(entry.priority), entry.payload]
@@ -451,3 +452,13 @@ def report_json(report: BeatReport | None, started: float, version: str) -> byte
         },
         separators=(",", ":"),
     ).encode()
+
+
+def run_id_of(info: object) -> str:
+    """The server's run id in INFO's answer, or ''."""
+    text = info.decode("utf-8", "replace") if isinstance(info, bytes) else str(info)
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name == "run_id":
+            return value.strip()
+    return ""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from netspy.settings import Settings
 
 IN_PROCESS = frozenset({"memory", "lite", "bloom"})
+BLOOM_MAGIC = b"netspy-bloom-01\n"
+"""Sixteen bytes, as long as a fingerprint, so that both fit into one file format."""
 SHARED = frozenset({"auto", "redis", "redis-bloom", "redis-set"})
 
 
@@ -68,8 +70,16 @@ class ExactFilter:
         yield from self.ids
 
     def load(self, chunks: Iterable[bytes]) -> None:
-        """Take in what `dump` gave."""
-        self.ids.update(chunks)
+        """Take in what `dump` gave. Raises ConfigError for the bits of a Bloom filter."""
+        pieces = iter(chunks)
+        for first in pieces:
+            if first.startswith(BLOOM_MAGIC):
+                raise ConfigError(
+                    "the saved fingerprints are a Bloom filter's; keep DEDUP_FILTER as it was, or delete "
+                    "the saved file"
+                )
+            self.ids.add(first)
+            self.ids.update(pieces)
 
 
 def _mask_tables() -> list[list[int]]:
@@ -108,9 +118,14 @@ class BloomFilter:
     rate.
     """
 
-    def __init__(self, made: BloomPlan) -> None:
+    def __init__(
+        self, made: BloomPlan, *, warn_rate: float = 1.0, on_fill: Callable[[float], None] | None = None
+    ) -> None:
+        """`on_fill(rate)` is called when the fill passes `warn_rate`, and at each further 5 %."""
         self.plan = made
         self.count = 0
+        self._watch = FillWatch(made.capacity, warn_rate, on_fill)
+        self._warn_at = warn_rate * made.capacity
         self._capacities = tuple(layer.capacity for layer in made.layers)
         self._layers: list[bytearray] = []
 
@@ -137,6 +152,8 @@ class BloomFilter:
         block = int.from_bytes(bits[at : at + BLOCK_BYTES], "little") | mask
         bits[at : at + BLOCK_BYTES] = block.to_bytes(BLOCK_BYTES, "little")
         self.count += 1
+        if self.count >= self._warn_at:
+            self._watch.seen(self.count)
         return True
 
     def seen(self, ids: Sequence[bytes]) -> list[bool]:
@@ -149,32 +166,42 @@ class BloomFilter:
             self.add(i)
 
     def dump(self) -> Iterator[bytes]:
-        """The layout, the count and the bits in pieces; for `load`."""
+        """Layout, count and bits, in pieces of a multiple of 16 bytes; for `load`."""
         layout = self.plan.layout.encode()
-        yield struct.pack(">QI", self.count, len(self._layers)) + layout + b" " * max(0, 17 - len(layout))
-        for number, bits in enumerate(self._layers):
+        head = BLOOM_MAGIC + struct.pack(">QII", self.count, len(self._layers), len(layout))
+        yield head + layout + b" " * (-len(layout) % 16)
+        for bits in self._layers:
             for at in range(0, len(bits), 1 << 16):
-                yield struct.pack(">IQ", number, at) + bytes(bits[at : at + (1 << 16)])
+                yield bytes(bits[at : at + (1 << 16)])
 
     def load(self, chunks: Iterable[bytes]) -> None:
-        """Take in what `dump` gave. Raises ConfigError when the layout is another one."""
+        """Take in what `dump` gave, in pieces of any size, or plain 16-byte fingerprints.
+
+        Raises ConfigError when the bits have another layout than the settings make.
+        """
         pieces = iter(chunks)
-        head = next(pieces, None)
-        if head is None:
+        first = next(pieces, None)
+        if first is None:
             return
-        layout = head[12:].decode(errors="replace").strip()
+        if not first.startswith(BLOOM_MAGIC):
+            self.mark([first, *pieces])
+            return
+        data = first + b"".join(pieces)
+        self.count, layers, width = struct.unpack(">QII", data[16:32])
+        layout = data[32 : 32 + width].decode("utf-8", "replace")
         if layout != self.plan.layout:
             raise ConfigError(
                 f"the saved fingerprints have the layout {layout!r}, the settings make "
                 f"{self.plan.layout!r}; keep "
-                "DEDUP_FILTER, DEDUP_INITIAL_CAPACITY, DEDUP_ERROR_RATE and DEDUP_MAX_LAYERS, or delete the "
-                "saved file"
+                "DEDUP_INITIAL_CAPACITY, DEDUP_ERROR_RATE and DEDUP_MAX_LAYERS as they were, or delete the "
+                "saved "
+                "file"
             )
-        self.count, layers = struct.unpack(">QI", head[:12])
-        self._layers = [bytearray(layer.size) for layer in self.plan.layers[:layers]]
-        for piece in pieces:
-            number, at = struct.unpack(">IQ", piece[:12])
-            self._layers[number][at : at + len(piece) - 12] = piece[12:]
+        at = 32 + width + -width % 16
+        self._layers = []
+        for layer in self.plan.layers[:layers]:
+            self._layers.append(bytearray(data[at : at + layer.size]))
+            at += layer.size
 
 
 def bloom_plan(settings: Settings, *, limit: int | None = None) -> BloomPlan:
@@ -184,11 +211,16 @@ def bloom_plan(settings: Settings, *, limit: int | None = None) -> BloomPlan:
     )
 
 
-def in_process_filter(settings: Settings) -> ExactFilter | BloomFilter:
-    """The filter inside the process: Bloom for `memory` and `bloom`, else an exact set."""
-    if settings.DEDUP_FILTER in ("memory", "bloom"):
-        return BloomFilter(bloom_plan(settings))
-    return ExactFilter()
+def in_process_filter(
+    settings: Settings, *, on_fill: Callable[[float], None] | None = None
+) -> ExactFilter | BloomFilter | RequestFilter:
+    """The filter inside the process: Bloom for `memory` and `bloom`, exact for `lite` and `auto`, else by
+    class path.
+    """
+    kind = settings.DEDUP_FILTER
+    if kind in ("memory", "bloom"):
+        return BloomFilter(bloom_plan(settings), warn_rate=settings.DEDUP_WARN_FILL_RATE, on_fill=on_fill)
+    return ExactFilter() if kind in ("auto", "lite") else load_filter(settings)
 
 
 def load_filter(settings: Settings) -> RequestFilter:

@@ -66,8 +66,7 @@ class RedisKeeper:
             info = connection.read_response()
         except ResponseError:
             info = b""
-        text = info.decode("utf-8", "replace") if isinstance(info, bytes) else str(info)
-        run_id = next((line[7:].strip() for line in text.splitlines() if line.startswith("run_id:")), "")
+        run_id = calls.run_id_of(info)
         connection.send_command("EVAL", calls.script("hello").text, 1, self._calls.keys.meta, run_id)
         connection.read_response()
 

@@ -7,6 +7,7 @@ first in first out.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import threading
 import time
@@ -14,7 +15,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from netspy.frontier.contract import SeedLockLostError
-from netspy.frontier.dedup import BloomFilter, ExactFilter
+from netspy.frontier.dedup import BloomFilter, ExactFilter, RequestFilter, asked, told
 from netspy.messages.entry import (
     BeatReply,
     BeatReport,
@@ -53,20 +54,21 @@ class MemoryFrontier:
         clock: Callable[[], float] = time.monotonic,
         on_failed: Callable[[bytes], None] | None = None,
         on_poison: Callable[[Lease], bytes] | None = None,
-        filter_: ExactFilter | BloomFilter | None = None,
-        on_fill: Callable[[int], None] | None = None,
+        dedup: ExactFilter | BloomFilter | RequestFilter | None = None,
         seeding_ttl_s: float = float("inf"),
     ) -> None:
-        """`on_poison` makes the record of an entry that goes to the failed list because its leases ran out;
-        `on_fill` is told how many fingerprints are known, after each put.
+        """`on_poison` makes the record of an entry whose leases ran out too often; `seeding_ttl_s`: a seeding
+        lock not renewed for this long may be taken over.
         """
         self._lease_s = lease_s
         self._limit = max_deliveries
         self._clock = clock
         self._on_failed = on_failed
         self._on_poison = on_poison or _bare_record
-        self._filter = filter_ if filter_ is not None else ExactFilter()
-        self._on_fill = on_fill
+        # A class of the user's is asked and told; ours know in one step whether a fingerprint is new.
+        self._own = dedup if dedup is not None and not isinstance(dedup, ExactFilter | BloomFilter) else None
+        self._filter = dedup if isinstance(dedup, ExactFilter | BloomFilter) else ExactFilter()
+        self._asking = asyncio.Lock()
         self._seeding_ttl = seeding_ttl_s
         self._lock = threading.Lock()
         self._seq = 0
@@ -103,7 +105,6 @@ class MemoryFrontier:
         return MemoryKeeper(self)
 
     # -- queue
-    # ----------------------------------------------------------------------------------------------------
 
     def _enqueue(self, site: str, entry: Entry) -> None:
         bucket = self._sites.get(site)
@@ -147,13 +148,45 @@ class MemoryFrontier:
 
     async def put(self, entries: Sequence[NewEntry], *, seed_token: str | None = None) -> list[bool]:
         """See the contract."""
+        if self._own is not None:
+            return await self._put_asking(entries, seed_token, None)
         with self._lock:
-            if seed_token is not None and self._seed[:2] != ("seeding", seed_token):
-                raise SeedLockLostError("another one holds the seeding lock now")
-            flags = self._put(entries)
-        if self._on_fill is not None:
-            self._on_fill(self._filter.count)
-        return flags
+            self._check_seeder(seed_token)
+            return self._put(entries)
+
+    def _check_seeder(self, seed_token: str | None) -> None:
+        if seed_token is not None and self._seed[:2] != ("seeding", seed_token):
+            raise SeedLockLostError("another one holds the seeding lock now")
+
+    async def _put_asking(
+        self, entries: Sequence[NewEntry], seed_token: str | None, parent: Lease | None
+    ) -> list[bool]:
+        """Put under a filter class of the user's: ask it, queue, and only then tell it. With `parent`, ack
+        that too.
+        """
+        own = self._own
+        if own is None:
+            return []
+        async with self._asking:
+            ids = [entry.id for entry in entries]
+            fresh: list[NewEntry] = []
+            flags: list[bool] = []
+            batch: set[bytes] = set()
+            for entry, known in zip(entries, await asked(own.seen(ids)) if ids else [], strict=True):
+                flags.append(not known and entry.id not in batch)
+                batch.add(entry.id)
+                if flags[-1]:
+                    fresh.append(entry)
+            with self._lock:
+                self._check_seeder(seed_token)
+                if parent is not None and self._leased.pop(parent.seq, None) is not parent:
+                    return []
+                for payload, _, priority, site in fresh:
+                    self._seq += 1
+                    self._enqueue(site, (priority, self._seq, payload))
+            if fresh:
+                await told(own.mark([entry.id for entry in fresh]))
+            return flags
 
     async def claim(
         self, limit: int, *, pass_over: Collection[str] = (), suspect_room: tuple[int, int, int] = (64, 8, 1)
@@ -223,7 +256,6 @@ class MemoryFrontier:
         return leases
 
     # -- leases
-    # ---------------------------------------------------------------------------------------------------
 
     def _owned(self, lease: Lease) -> bool:
         return self._leased.get(lease.seq) is lease
@@ -232,6 +264,11 @@ class MemoryFrontier:
         """See the contract. `history` means nothing here."""
         acked: list[bool] = []
         new: list[list[bool]] = []
+        if self._own is not None:
+            for lease, children, _ in settlements:
+                acked.append(self._owned(lease))
+                new.append(await self._put_asking(children, None, lease) if acked[-1] else [])
+            return Settled(acked, new, [False] * len(acked))
         with self._lock:
             leased = self._leased
             for settlement in settlements:
@@ -243,8 +280,6 @@ class MemoryFrontier:
                 new.append(self._put(settlement.children) if settlement.children else [])
                 del leased[lease.seq]
                 acked.append(True)
-        if self._on_fill is not None:
-            self._on_fill(self._filter.count)
         return Settled(acked, new, [False] * len(acked))
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
@@ -339,7 +374,6 @@ class MemoryFrontier:
         return len(lost)
 
     # -- counts and seeding
-    # ---------------------------------------------------------------------------------------
 
     async def counts(self) -> Counts:
         """See the contract."""
@@ -385,7 +419,6 @@ class MemoryFrontier:
             return True
 
     # -- unfinished work
-    # ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Iterator[tuple[Any, float]]:
         """(payload, priority) of everything not done: queued in order, then delayed, then leased."""
@@ -399,14 +432,18 @@ class MemoryFrontier:
             yield entry[2], entry[0]
         yield from leased
 
-    def restore(self, entries: Iterable[NewEntry]) -> int:
-        """Queue what an earlier process left, though its fingerprints are known. Returns how many."""
+    def restore(self, entries: Iterable[tuple[Any, float]], *, seen: Iterable[bytes] = ()) -> int:
+        """Queue what an earlier process left, as (payload, priority), though its fingerprints are known.
+
+        `seen` is what `seen()` gave in that process. Returns how many were queued. Raises ConfigError when
+        the filter has another layout now.
+        """
+        self.load_seen(seen)
         count = 0
         with self._lock:
-            for payload, id_, priority, site in entries:
-                self._filter.add(id_)
+            for payload, priority in entries:
                 self._seq += 1
-                self._enqueue(site, (priority, self._seq, payload))
+                self._enqueue(getattr(payload, "site", "00000000"), (priority, self._seq, payload))
                 count += 1
         return count
 

@@ -1,27 +1,18 @@
-"""The shared frontier: one Redis, any number of nodes. Every transition is one script in `lua/`.
-
-One put-like call (put, settle, release, delay, give up) and one claim are outstanding at a time; both carry a
-rising number, so that a call repeated after a cut connection is answered from memory instead of being done
-twice.
-"""
+"""The shared frontier: one Redis, any number of nodes. Every transition is one script in `lua/`."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
 from netspy.frontier import calls
 from netspy.frontier.calls import (
     Calls,
     DedupPlan,
-    Member,
     NotRegisteredError,
     NotSeederError,
     Packed,
-    Shared,
     StaleOperationError,
 )
 from netspy.frontier.contract import SeedLockLostError
@@ -34,29 +25,29 @@ from netspy.frontier.dedup import (
     asked,
     bloom_plan,
     in_process_filter,
-    load_filter,
     told,
 )
+from netspy.frontier.item_filter import ItemFilter, MemoryItemFilter, RedisItemFilter
 from netspy.frontier.keeper import RedisKeeper
-from netspy.frontier.start_checks import check_joined, server_facts
-from netspy.messages.entry import Claimed, Counts, Lease, NewEntry, SeedGrant, SeedState, Settled, Settlement
+from netspy.frontier.seed_lock import SeedLock
+from netspy.frontier.session import Session, package_version
+from netspy.messages.entry import Claimed, Counts, Lease, NewEntry, SeedGrant, Settled, Settlement
 from netspy.policy.bloom import MAX_LAYER_BYTES
 from netspy.policy.failed_record import pack_failed
 from netspy.redisio.keys import RunKeys
-from netspy.redisio.link import AsyncLink, StoreFullError
-from netspy.redisio.scripts import Call, run_async
+from netspy.redisio.link import StoreFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from netspy.frontier.calls import Member
     from netspy.policy.run_scope import RunScope
+    from netspy.redisio.scripts import Call
     from netspy.settings import Settings
 
 ENTRIES_PER_CALL = 500
 PARENTS_PER_CALL = 500
 CLAIM_LIMIT = 1000
-FULL_BACKOFF_FIRST_S = 0.2
-FULL_BACKOFF_CAP_S = 5.0
 
 
 class RedisFrontier:
@@ -93,45 +84,48 @@ class RedisFrontier:
         dedup_kind = kinds.get(settings.DEDUP_FILTER, "none")
         self.scope = scope
         self.keys = RunKeys.of(scope, max_layers=settings.DEDUP_MAX_LAYERS)
-        bloom = bloom_plan(settings, limit=MAX_LAYER_BYTES if dedup_kind == "bloom" else None)
+        bloom = bloom_plan(
+            settings, limit=None if settings.DEDUP_FILTER in IN_PROCESS | {"redis-set"} else MAX_LAYER_BYTES
+        )
         dedup = DedupPlan(dedup_kind, self.keys.requests, scope.dedup_ttl_ms, bloom)
         self._filter: RequestFilter | None = request_filter
-        if request_filter is None and settings.DEDUP_FILTER in IN_PROCESS:
-            self._filter = in_process_filter(settings)
-        elif request_filter is None and settings.DEDUP_FILTER not in SHARED:
-            self._filter = load_filter(settings)
+        if request_filter is None and settings.DEDUP_FILTER not in SHARED:
+            self._filter = in_process_filter(settings, on_fill=on_fill)
         if self._filter is not None:
             dedup = dedup._replace(kind="none")
         self.settings = settings
-        self.warnings: list[str] = []
-        """What to say at start: no persistence, evicting policy, leases off."""
         self._calls = Calls(settings, scope, self.keys, dedup)
-        self._shared = Shared()
-        self._owner = (owner_class, kind, take_over)
+        self._cache = ConfirmedCache()
+        self._session = Session(
+            settings,
+            self._calls,
+            url=url,
+            owner=(owner_class, kind, take_over),
+            on_history=self._cache.follow,
+            on_outage=on_outage,
+            on_full=on_full,
+            clock_ms=clock_ms,
+            monotonic=monotonic,
+        )
+        self._seed = SeedLock(self._session)
         self._pack, self._unpack = pack, unpack
-        self._clock_ms = clock_ms
-        self._monotonic = monotonic
         lease = settings.SPIDER_TASK_LEASE
+        # A node stops trusting a lease a little before the store does.
         self._lease_s = lease - min(2.0, lease * 0.1) if lease else float("inf")
-        self._link = AsyncLink(settings, url=url, hello=self._hello, on_outage=on_outage)
-        self._on_full, self._full = on_full, False
         self._on_unreadable = on_unreadable
+        self._on_fill = on_fill
         self._fill = FillWatch(
             bloom.capacity, settings.DEDUP_WARN_FILL_RATE, on_fill if dedup.kind == "bloom" else None
         )
-        self._cache = ConfirmedCache()
-        self._writer = asyncio.Lock()
         self._claimer = asyncio.Lock()
-        self._joining = asyncio.Lock()
         self._rank = 0
-        self._settled_state: SeedState | None = None
-        self._seed_calls = 0
-        self._open = False
-        self._stopping = False
-        self._started = time.time()
 
     # -- life
-    # ------------------------------------------------------------------------------------------------------
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to say after `open`: no persistence, evicting policy, leases off."""
+        return self._session.warnings
 
     async def open(self) -> None:
         """Connect, check the server, owners and key types, and join as a node.
@@ -139,84 +133,13 @@ class RedisFrontier:
         Raises ConfigError (wrong password or database, foreign keys, another owner) or StoreUnavailableError
         after REDIS_START_TIMEOUT.
         """
-        timeout = max(0.05, self.settings.REDIS_START_TIMEOUT)
-        facts = await self._link.ask(lambda: server_facts(self._link.client), timeout_s=timeout)
-        self.warnings += facts.warnings
+        await self._session.open()
         if self.settings.SPIDER_TASK_LEASE == 0:
             self.warnings.append(
                 "SPIDER_TASK_LEASE=0: nothing runs twice; what a dead node held goes to failed_requests "
                 "instead of "
                 "being crawled by another"
             )
-        await self._join("", timeout)
-        if self.scope.run_id:
-            await self._link.ask(self._enter_run, timeout_s=timeout)
-        self._open = True
-
-    async def _enter_run(self) -> None:
-        """Write the run into the index, and drop old runs of which nothing is left."""
-        client = self._link.client
-        now = int(self._now() or 0) or round(time.time() * 1000)
-        oldest: Any = await client.zrangebyscore(
-            self.keys.runs, "-inf", now - self.scope.run_ttl_ms, start=0, num=20
-        )
-        for name in oldest:
-            run = name.decode("utf-8", "replace")
-            if run != self.scope.run_id and not await client.exists(f"{self.scope.job}:run:{run}:meta"):
-                await client.zrem(self.keys.runs, name)
-        await client.zadd(self.keys.runs, {self.scope.run_id: now}, nx=True)
-
-    async def _join(self, epoch: str, timeout_s: float | None = None) -> None:
-        async with self._joining:
-            old = self._shared.member
-            owner, kind, take_over = self._owner
-            call = self._calls.join(
-                now=self._now(),
-                epoch=epoch,
-                new_epoch=secrets.token_hex(8),
-                owner=owner,
-                kind=kind,
-                take_over=take_over or bool(epoch),
-                info=calls.report_json(None, self._started, package_version()),
-                run_id=self._shared.run_id,
-            )
-            reply = check_joined(
-                calls.checked(await self._link.run(call, timeout_s=timeout_s), self.keys.ns),
-                self.keys.ns,
-                owner,
-                kind,
-                self._calls.dedup.bloom.layout,
-            )
-            self._shared.epoch = reply.epoch
-            self._shared.joined(old, reply.node)
-            self._follow(reply.history)
-
-    async def _rejoin(self, old: Member) -> None:
-        if self._shared.member is old:
-            await self._join(self._shared.epoch)
-
-    async def _hello(self, connection: Any) -> None:
-        """The first words on each connection: which server process is this? Kept in the store before any
-        ack.
-        """
-        from redis.exceptions import ResponseError
-
-        await connection.send_command("INFO", "server")
-        try:
-            run_id = run_id_of(await connection.read_response())
-        except ResponseError:
-            run_id = ""
-        script = calls.script("hello")
-        await connection.send_command("EVAL", script.text, 1, self.keys.meta, run_id)
-        history = (await connection.read_response()).decode()
-        self._shared.run_id = run_id
-        if history:
-            self._follow(history)
-
-    def _follow(self, history: bytes | str) -> None:
-        text = history.decode() if isinstance(history, bytes) else history
-        self._shared.history = text
-        self._cache.follow(text)
 
     async def close(self) -> None:
         """Give back what is still leased to this node, remove its record, drop the connections. Safe to call
@@ -224,110 +147,41 @@ class RedisFrontier:
 
         When Redis is away the record stays, grows stale, and another node does this.
         """
-        was_open, self._open = self._open, False
-        self._link.give_up_waiting()
-        try:
-            if was_open:
-                await self._leave()
-        except (StoreLostError, ConfigError, NotRegisteredError, StoreFullError):
-            pass
-        finally:
-            await self._link.close()
-
-    async def _leave(self) -> None:
-        member, cursor = self._shared.member, b""
-        for _ in range(10000):
-            call = self._calls.sweep(self._shared, member, self._now(), member.node, cursor, "leave")
-            reply = calls.checked(await self._link.run(call), self.keys.ns)
-            cursor = reply[1]
-            if not cursor:
-                break
-        await self._link.run(self._calls.forget(self._shared, member, self._now(), member.node, own=True))
+        await self._session.close()
 
     def give_up_waiting(self) -> None:
         """Calls that wait for a server that is away, or full, raise StoreUnavailableError now; later ones at
         once.
         """
-        self._stopping = True
-        self._link.give_up_waiting()
+        self._session.give_up_waiting()
 
     @property
     def node(self) -> str:
         """The id of this node: eight digits."""
-        return self._shared.member.node
+        return self._session.shared.member.node
 
     @property
     def history(self) -> str | None:
         """Server run id and seeding generation, `<id>:<n>`."""
-        return self._shared.history or None
+        return self._session.shared.history or None
 
     def keeper(self) -> RedisKeeper:
         """A keeper with its own blocking connection, for the keeper's thread."""
+        session = self._session
         return RedisKeeper(
             self._calls,
-            self._shared,
+            session.shared,
             self.settings,
-            url=self._link.url,
-            owner=self._owner,
+            url=session.link.url,
+            owner=session.owner,
             lease_s=self._lease_s,
-            started=self._started,
+            started=session.started,
             version=package_version(),
-            clock_ms=self._clock_ms,
-            monotonic=self._monotonic,
+            clock_ms=session.clock_ms,
+            monotonic=session.monotonic,
         )
 
-    def _now(self) -> str:
-        return "" if self._clock_ms is None else str(self._clock_ms())
-
-    # -- the two numbered lanes
-    # ---------------------------------------------------------------------------------------
-
-    async def _write(self, build: Callable[[Member, int], Call]) -> list[Any]:
-        """Run a numbered write; waits while the server's memory is full. One at a time."""
-        backoff = FULL_BACKOFF_FIRST_S
-        started = self._monotonic()
-        while True:
-            try:
-                async with self._writer:
-                    reply = await self._numbered(build)
-            except StoreFullError as error:
-                # The lane is free meanwhile, so that acks can go through and make room.
-                self._note_full(full=True)
-                limit = self.settings.REDIS_OUTAGE_TIMEOUT
-                if self._stopping or (limit and self._monotonic() - started > limit):
-                    raise StoreUnavailableError(
-                        f"Redis has no memory left (maxmemory) and took no new requests: {error}"
-                    ) from None
-                await asyncio.sleep(backoff)
-                backoff = min(FULL_BACKOFF_CAP_S, backoff * 2)
-            else:
-                self._note_full(full=False)
-                return reply
-
-    async def _numbered(self, build: Callable[[Member, int], Call]) -> list[Any]:
-        while True:
-            member = self._shared.member
-            member.write_op += 1
-            try:
-                reply = calls.checked(await self._link.run(build(member, member.write_op)), self.keys.ns)
-            except NotRegisteredError:
-                await self._rejoin(member)
-            except StaleOperationError as stale:
-                member.write_op = max(member.write_op, stale.last)
-            else:
-                self._follow(reply[2])
-                if len(reply) > 3:
-                    self._fill.seen(int(reply[3]))
-                return reply
-
-    def _note_full(self, *, full: bool) -> None:
-        if full != self._full:
-            self._full = full
-            if self._on_full is not None:
-                self._on_full(full)
-
     # -- put and settle
-    # -----------------------------------------------------------------------------------------------
 
     def _packed(self, entry: NewEntry) -> Packed:
         payload = entry.payload
@@ -364,17 +218,23 @@ class RedisFrontier:
                 flags += fresh
                 continue
             try:
-                reply = await self._write(
-                    lambda member, op, chosen=chosen: self._calls.put(  # type: ignore[misc]
-                        self._shared, member, self._now(), op, chosen, seed_token
-                    )
-                )
+                reply = await self._session.write(self._putting(chosen, seed_token))
             except NotSeederError:
                 raise SeedLockLostError("another node holds the seeding lock now") from None
+            if len(reply) > 3:
+                self._fill.seen(int(reply[3]))
             await self._confirm([e.id for e in chosen])
             answer = iter(reply[1])
             flags += [new and next(answer) == 49 for new in fresh]
         return flags
+
+    def _putting(self, chosen: list[Packed], seed_token: str | None) -> Callable[[Member, int], Call]:
+        session = self._session
+
+        def build(member: Member, op: int) -> Call:
+            return self._calls.put(session.shared, member, session.now(), op, chosen, seed_token)
+
+        return build
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         """See the contract. Sent in pieces; a parent with more children than one piece holds has the rest put
@@ -400,7 +260,7 @@ class RedisFrontier:
     async def _settle_large(self, settlement: Settlement, done: Settled) -> None:
         early = settlement.children[:-ENTRIES_PER_CALL]
         # The ack depends on this put, so it names the history before it.
-        history = settlement.history or self._shared.history
+        history = settlement.history or self._session.shared.history
         flags = await self.put(early)
         part = Settled([], [], [])
         rest = settlement.children[-ENTRIES_PER_CALL:]
@@ -410,69 +270,80 @@ class RedisFrontier:
         done.new.append([*flags, *(part.new[0] or [False] * len(rest))] if part.acked[0] else [])
 
     async def _settle_piece(self, piece: Sequence[Settlement], done: Settled) -> None:
-        history = self._shared.history
+        plain: list[bytes] = []
+        others: list[tuple[bytes, str, list[Packed]]] = []
+        plan: list[list[bool] | None] = []
+        history = self._session.shared.history
         fresh = await self._fresh([c for s in piece for c in s.children], cached=True)
-        parents: list[tuple[bytes, str, list[Packed]]] = []
-        plan: list[list[bool]] = []
         at = 0
-        batch: list[bytes] = []
-        for s in piece:
-            flags = fresh[at : at + len(s.children)]
-            at += len(s.children)
-            chosen = [self._packed(c) for c, new in zip(s.children, flags, strict=True) if new]
-            batch += [c.id for c in chosen]
+        for lease, children, put_under in piece:
+            if not children and not put_under:
+                plain.append(lease.member)
+                plan.append(None)
+                continue
+            flags = fresh[at : at + len(children)]
+            at += len(children)
+            chosen = [self._packed(c) for c, new in zip(children, flags, strict=True) if new]
             # A child left out because the cache knows it stands or falls with the history it was confirmed
             # in.
-            put_under = s.history or (history if self._filter is None and len(chosen) < len(flags) else "")
-            parents.append((s.lease.member, put_under, chosen))
+            under = put_under or (history if self._filter is None and len(chosen) < len(flags) else "")
+            others.append((lease.member, under, chosen))
             plan.append(flags)
-        answer = await self._send_settle(parents)
+        plain_states, other_states = await self._send_settle(plain, others)
+        first, second = iter(plain_states), iter(zip(others, other_states, strict=True))
         confirmed: list[bytes] = []
-        for (_, _, chosen), flags, (state, digits) in zip(parents, plan, answer, strict=True):
+        for flags_of in plan:
+            if flags_of is None:
+                done.acked.append(next(first) == "a")
+                done.stale.append(False)
+                done.new.append([])
+                continue
+            (_, _, chosen), (state, digits) = next(second)
             done.acked.append(state == "a")
             done.stale.append(state == "h")
+            bits = iter(digits)
+            done.new.append([new and next(bits) == "1" for new in flags_of] if state == "a" else [])
             if state == "a":
-                bits = iter(digits)
-                done.new.append([new and next(bits) == "1" for new in flags])
                 confirmed += [c.id for c in chosen]
-            else:
-                done.new.append([])
         if confirmed:
             await self._confirm(confirmed)
 
-    async def _send_settle(self, parents: list[tuple[bytes, str, list[Packed]]]) -> list[tuple[str, str]]:
-        """State and child digits for each parent. When memory is full, those without children go first."""
-        plain = [p for p in parents if not p[2]]
-        if plain and len(plain) < len(parents) and self._full:
-            rest = [p for p in parents if p[2]]
-            first = iter(await self._send_settle(plain))
-            second = iter(await self._send_settle(rest))
-            return [next(second) if p[2] else next(first) for p in parents]
-        if plain and len(plain) < len(parents):
+    async def _send_settle(
+        self, plain: list[bytes], others: list[tuple[bytes, str, list[Packed]]]
+    ) -> tuple[str, list[tuple[str, str]]]:
+        """States of the plain parents; state and child digits of the others.
+
+        A call with children is refused whole when the server's memory is full. So the plain ones then go
+        first, on their own: they make room.
+        """
+        session = self._session
+        if plain and others and session.full:
+            states, _ = await self._send_settle(plain, [])
+            return states, (await self._send_settle([], others))[1]
+
+        def build(member: Member, op: int) -> Call:
+            return self._calls.settle(session.shared, member, session.now(), op, plain, others)
+
+        if plain and others:
             try:
-                async with self._writer:
-                    reply = await self._numbered(
-                        lambda member, op: self._calls.settle(self._shared, member, self._now(), op, parents)
-                    )
+                reply = await session.write_once(build)
             except StoreFullError:
-                self._note_full(full=True)
-                return await self._send_settle(parents)
+                return await self._send_settle(plain, others)
         else:
-            reply = await self._write(
-                lambda member, op: self._calls.settle(self._shared, member, self._now(), op, parents)
-            )
+            reply = await session.write(build)
+        if len(reply) > 3 and others:
+            self._fill.seen(int(reply[3]))
         text = reply[1].decode()
-        states: list[tuple[str, str]] = []
-        at = 0
-        for _, _, children in parents:
+        at = len(plain)
+        found: list[tuple[str, str]] = []
+        for _, _, children in others:
             state = text[at]
             width = len(children) if state == "a" else 0
-            states.append((state, text[at + 1 : at + 1 + width]))
+            found.append((state, text[at + 1 : at + 1 + width]))
             at += 1 + width
-        return states
+        return text[: len(plain)], found
 
     # -- claim
-    # --------------------------------------------------------------------------------------------------------
 
     async def claim(
         self, limit: int, *, pass_over: Collection[str] = (), suspect_room: tuple[int, int, int] = (64, 8, 1)
@@ -482,7 +353,7 @@ class RedisFrontier:
         """
         async with self._claimer:
             reply, sent = await self._claim_reply(min(limit, CLAIM_LIMIT), pass_over, suspect_room)
-            self._follow(reply[1])
+            self._session.follow(reply[1])
             self._rank = int(reply[6])
             if int(reply[7]) and self._on_unreadable is not None:
                 self._on_unreadable(int(reply[7]))
@@ -503,20 +374,26 @@ class RedisFrontier:
     async def _claim_reply(
         self, limit: int, pass_over: Collection[str], room: tuple[int, int, int]
     ) -> tuple[list[Any], float]:
+        session = self._session
         while True:
-            member = self._shared.member
+            member = session.shared.member
             if not member.claim_open:
                 member.claim_op += 1
                 member.claim_open = True
-                member.claim_sent = self._monotonic()
-            call = self._calls.claim(self._shared, member, self._now(), limit, pass_over, room, self._rank)
+                member.claim_sent = session.monotonic()
+            call = self._calls.claim(
+                session.shared, member, session.now(), limit, pass_over, room, self._rank
+            )
             try:
-                reply = calls.checked(await self._link.run(call), self.keys.ns)
+                reply = calls.checked(await session.link.run(call), self.keys.ns)
             except NotRegisteredError:
-                await self._rejoin(member)
+                await session.rejoin(member)
             except StaleOperationError as stale:
                 member.claim_op = max(member.claim_op, stale.last)
                 member.claim_open = False
+            except StoreFullError as error:
+                session.note_full(full=True)
+                await session.wait_for_memory(error, 1.0)
             else:
                 member.claim_open = False
                 member.claims_done = member.claim_op
@@ -554,19 +431,22 @@ class RedisFrontier:
             leases.append(lease)
 
     # -- release, delay, give up
-    # --------------------------------------------------------------------------------------
 
     async def _move(self, what: str, rows: Sequence[tuple[bytes, Any, Any]]) -> list[bool]:
         flags: list[bool] = []
         for start in range(0, len(rows), ENTRIES_PER_CALL):
             piece = rows[start : start + ENTRIES_PER_CALL]
-            reply = await self._write(
-                lambda member, op, piece=piece: self._calls.move(  # type: ignore[misc]
-                    self._shared, member, self._now(), op, what, piece
-                )
-            )
+            reply = await self._session.write(self._moving(what, piece))
             flags += [digit == 49 for digit in reply[1]]
         return flags
+
+    def _moving(self, what: str, piece: Sequence[tuple[bytes, Any, Any]]) -> Callable[[Member, int], Call]:
+        session = self._session
+
+        def build(member: Member, op: int) -> Call:
+            return self._calls.move(session.shared, member, session.now(), op, what, piece)
+
+        return build
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
         """See the contract."""
@@ -585,21 +465,18 @@ class RedisFrontier:
         return await self._move("give_up", [(lease.member, "", record) for lease, record in items])
 
     # -- counts and seeding
-    # -------------------------------------------------------------------------------------------
 
     async def counts(self) -> Counts:
         """See the contract. A node that once saw *seeded* or *failed* keeps it when the lock's lifetime is
         over.
         """
-        reply = await self._link.run(self._calls.counts(self._shared, self._shared.member, self._now()))
-        state, detail, age = calls.read_lock(
-            reply[7].decode("utf-8", "replace"),
-            int(reply[8]),
-            float(reply[9]),
-            self.settings.SPIDER_SEED_LOCK_TTL,
+        session = self._session
+        reply = await session.link.run(
+            self._calls.counts(session.shared, session.shared.member, session.now())
         )
-        self._follow(reply[11])
-        state = self._remember(state)
+        state, detail, age = self._seed.read(reply[7], int(reply[8]), float(reply[9]))
+        if reply[0]:
+            session.follow(reply[11])
         due = int(reply[6])
         return Counts(
             queued=int(reply[1]),
@@ -614,80 +491,40 @@ class RedisFrontier:
             next_due_s=None if due < 0 else due / 1000,
         )
 
-    def _remember(self, state: SeedState) -> SeedState:
-        if state in ("seeded", "failed"):
-            self._settled_state = state
-        elif state == "none" and self._settled_state is not None:
-            return self._settled_state
-        return state
-
-    async def _seed(self, what: str, token: str, *, error: str = "", again: bool = False) -> list[Any]:
-        while True:
-            member = self._shared.member
-            call = self._calls.seed(self._shared, member, self._now(), what, token, error=error, again=again)
-            try:
-                return calls.checked(await self._link.run(call), self.keys.ns)
-            except NotRegisteredError:
-                await self._rejoin(member)
-            except StoreFullError:
-                self._note_full(full=True)
-                if self._stopping:
-                    raise StoreUnavailableError(
-                        "Redis has no memory left (maxmemory) for the seeding lock"
-                    ) from None
-                await asyncio.sleep(FULL_BACKOFF_FIRST_S)
-
     async def seed_acquire(self) -> SeedGrant:
         """See the contract. *failed* is tried again only by a node's first call, when no other node lives."""
-        if self._settled_state is not None:
-            return SeedGrant(None, self._settled_state)
-        again = self._seed_calls == 0
-        self._seed_calls += 1
-        token = secrets.token_hex(8)
-        reply = await self._seed("acquire", token, again=again)
-        if reply[1] == b"mine":
-            self._follow(reply[2])
-            return SeedGrant(token, "seeding")
-        self._follow(reply[5])
-        state, detail, age = calls.read_lock(
-            reply[2].decode("utf-8", "replace"),
-            int(reply[3]),
-            float(reply[4]),
-            self.settings.SPIDER_SEED_LOCK_TTL,
-        )
-        return SeedGrant(None, self._remember(state), detail, age)
+        return await self._seed.acquire()
 
     async def seed_renew(self, token: str) -> bool:
         """See the contract."""
-        return bool((await self._seed("renew", token))[1])
+        return await self._seed.renew(token)
 
     async def seed_finish(self, token: str, *, error: str | None = None) -> bool:
         """See the contract."""
-        reply = await self._seed("seeded" if error is None else "failed", token, error=error or "")
-        if reply[1]:
-            self._remember("seeded" if error is None else "failed")
-        return bool(reply[1])
+        return await self._seed.finish(token, error)
 
-    async def run_script(self, call: Call) -> Any:
-        """Run another room's script on this frontier's connections, waiting through outages."""
-        return await self._link.ask(lambda: run_async(self._link.client, call))
+    # -- items
 
+    def item_filter(self) -> ItemFilter:
+        """The filter of stored items: shared like the request filter, or in the process when that one is.
 
-def run_id_of(info: Any) -> str:
-    """The server's run id in INFO's answer, or ''."""
-    text = info.decode("utf-8", "replace") if isinstance(info, bytes) else str(info)
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name == "run_id":
-            return value.strip()
-    return ""
+        With a request filter by class path, items are filtered on Redis.
+        """
+        if self.settings.DEDUP_FILTER in IN_PROCESS:
+            return MemoryItemFilter()
+        kind = "set" if self.settings.DEDUP_FILTER == "redis-set" else "bloom"
+        bloom = self._calls.dedup.bloom
+        watch = FillWatch(
+            bloom.capacity, self.settings.DEDUP_WARN_FILL_RATE, self._on_fill if kind == "bloom" else None
+        )
+        plan = DedupPlan(kind, self.keys.items, self.scope.run_ttl_ms, bloom)
+        return RedisItemFilter(self.keys, plan, self._run_waiting, on_count=watch.seen)
 
-
-def package_version() -> str:
-    """Our version, for the node's record."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("netspy")
-    except PackageNotFoundError:
-        return "unknown"
+    async def _run_waiting(self, call: Call) -> Any:
+        """Run a script that is safe to repeat, waiting through outages and for memory."""
+        while True:
+            try:
+                return await self._session.link.run(call)
+            except StoreFullError as error:
+                self._session.note_full(full=True)
+                await self._session.wait_for_memory(error, 1.0)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import redis
     import redis.asyncio
@@ -54,14 +54,29 @@ def load(folder: str, name: str) -> Script:
 
 
 async def run_async(client: redis.asyncio.Redis, call: Call) -> Any:
-    """Run on an asyncio client; reload once when the server forgot its scripts."""
+    """Run on an asyncio client; send the text once when the server forgot its scripts.
+
+    The command is packed by hiredis, many times faster than redis-py's own way for calls of hundreds of
+    arguments. A call that is cancelled or fails half way has dropped its connection.
+    """
+    from hiredis import pack_command
     from redis.exceptions import NoScriptError
 
+    pack = cast("Callable[[tuple[Arg, ...]], bytes]", pack_command)  # its stub wants a tuple of one
     script, keys, args = call
+    pool = client.connection_pool
+    connection = await pool.get_connection()  # type: ignore[no-untyped-call]
     try:
-        return await client.evalsha(script.sha, len(keys), *keys, *args)
-    except NoScriptError:
-        return await client.eval(script.text, len(keys), *keys, *args)
+        try:
+            sent = pack(("EVALSHA", script.sha, len(keys), *keys, *args))
+            await connection.send_packed_command(sent, check_health=False)
+            return await connection.read_response()
+        except NoScriptError:
+            sent = pack(("EVAL", script.text, len(keys), *keys, *args))
+            await connection.send_packed_command(sent, check_health=False)
+            return await connection.read_response()
+    finally:
+        await pool.release(connection)
 
 
 def run_sync(client: redis.Redis, call: Call) -> Any:

@@ -3,44 +3,53 @@
 -- A fingerprint is 16 bytes. In a Bloom layer its first 48 bits choose a 64-byte block; each of the block's sixteen
 -- little-endian 32-bit words gets one bit, chosen by 5 of the other 80 bits. One read and one write per fingerprint.
 -- The layout line `block1 <error> <capacity>:<blocks> …` says how to read the bits; it is kept beside them.
-local bit_and, bit_or, shift_left, shift_right = bit.band, bit.bor, bit.lshift, bit.rshift
+local bit_and, bit_or, shift_right = bit.band, bit.bor, bit.rshift
+local FMT_IN = '<I4I4I4I4I4I4I4I4I4I4I4I4I4I4I4I4'
+local FMT_OUT = '<i4i4i4i4i4i4i4i4i4i4i4i4i4i4i4i4'
+local BIT = {}
+for i = 0, 31 do BIT[i] = bit.lshift(1, i) end
 
-local function masks_of(id)
-  local hi, lo, a, x, b, y = struct.unpack('>HI4BI4BI4', id)
-  local mask = {}
-  local function half(from, top, low)
-    for i = 0, 5 do mask[from + i] = shift_left(1, bit_and(shift_right(low, 5 * i), 31)) end
-    local rest = top * 4 + shift_right(low, 30)
-    mask[from + 6] = shift_left(1, bit_and(rest, 31))
-    mask[from + 7] = shift_left(1, shift_right(rest, 5))
-  end
-  half(1, a, x)
-  half(9, b, y)
-  return hi * 4294967296 + lo, mask
+-- The block number (to be taken modulo the layer's blocks) and one mask per word. Written out, without tables or loops:
+-- it runs once per fingerprint.
+local function split(id)
+  local hi, lo, a, x, b, y = struct.unpack('>I2I4BI4BI4', id)
+  local c, d = a * 4 + shift_right(x, 30), b * 4 + shift_right(y, 30)
+  return hi * 4294967296 + lo,
+    BIT[bit_and(x, 31)], BIT[bit_and(shift_right(x, 5), 31)], BIT[bit_and(shift_right(x, 10), 31)],
+    BIT[bit_and(shift_right(x, 15), 31)], BIT[bit_and(shift_right(x, 20), 31)], BIT[bit_and(shift_right(x, 25), 31)],
+    BIT[bit_and(c, 31)], BIT[shift_right(c, 5)],
+    BIT[bit_and(y, 31)], BIT[bit_and(shift_right(y, 5), 31)], BIT[bit_and(shift_right(y, 10), 31)],
+    BIT[bit_and(shift_right(y, 15), 31)], BIT[bit_and(shift_right(y, 20), 31)], BIT[bit_and(shift_right(y, 25), 31)],
+    BIT[bit_and(d, 31)], BIT[shift_right(d, 5)]
 end
+
+local EMPTY = string.rep('\0', 64)
 
 local function read_block(key, at)
   local block = redis.call('GETRANGE', key, at, at + 63)
-  if #block == 0 then return nil end
-  if #block < 64 then block = block .. string.rep('\0', 64 - #block) end
+  if #block < 64 then block = block .. string.sub(EMPTY, #block + 1) end
   return block
 end
 
-local function all_set(block, mask)
-  for i = 1, 16 do
-    local word = struct.unpack('<I4', block, 4 * i - 3)
-    if bit_and(word, mask[i]) == 0 then return false end
+-- nil when all bits are set, else the block with them set
+local function merged(block, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16)
+  local w1, w2, w3, w4, w5, w6, w7, w8, w9, w10, w11, w12, w13, w14, w15, w16 = struct.unpack(FMT_IN, block)
+  if bit_and(w1, m1) ~= 0 and bit_and(w2, m2) ~= 0 and bit_and(w3, m3) ~= 0 and bit_and(w4, m4) ~= 0
+    and bit_and(w5, m5) ~= 0 and bit_and(w6, m6) ~= 0 and bit_and(w7, m7) ~= 0 and bit_and(w8, m8) ~= 0
+    and bit_and(w9, m9) ~= 0 and bit_and(w10, m10) ~= 0 and bit_and(w11, m11) ~= 0 and bit_and(w12, m12) ~= 0
+    and bit_and(w13, m13) ~= 0 and bit_and(w14, m14) ~= 0 and bit_and(w15, m15) ~= 0 and bit_and(w16, m16) ~= 0 then
+    return nil
   end
-  return true
+  return struct.pack(FMT_OUT, bit_or(w1, m1), bit_or(w2, m2), bit_or(w3, m3), bit_or(w4, m4), bit_or(w5, m5), bit_or(w6, m6), bit_or(w7, m7), bit_or(w8, m8),
+    bit_or(w9, m9), bit_or(w10, m10), bit_or(w11, m11), bit_or(w12, m12), bit_or(w13, m13), bit_or(w14, m14), bit_or(w15, m15), bit_or(w16, m16))
 end
 
-local function with_bits(block, mask)
-  if not block then
-    return struct.pack('<i4i4i4i4i4i4i4i4i4i4i4i4i4i4i4i4', unpack(mask))
-  end
-  local w = {struct.unpack('<I4I4I4I4I4I4I4I4I4I4I4I4I4I4I4I4', block)}
-  for i = 1, 16 do w[i] = bit_or(w[i], mask[i]) end
-  return struct.pack('<i4i4i4i4i4i4i4i4i4i4i4i4i4i4i4i4', unpack(w, 1, 16))
+local function holds(block, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16)
+  local w1, w2, w3, w4, w5, w6, w7, w8, w9, w10, w11, w12, w13, w14, w15, w16 = struct.unpack(FMT_IN, block)
+  return bit_and(w1, m1) ~= 0 and bit_and(w2, m2) ~= 0 and bit_and(w3, m3) ~= 0 and bit_and(w4, m4) ~= 0
+    and bit_and(w5, m5) ~= 0 and bit_and(w6, m6) ~= 0 and bit_and(w7, m7) ~= 0 and bit_and(w8, m8) ~= 0
+    and bit_and(w9, m9) ~= 0 and bit_and(w10, m10) ~= 0 and bit_and(w11, m11) ~= 0 and bit_and(w12, m12) ~= 0
+    and bit_and(w13, m13) ~= 0 and bit_and(w14, m14) ~= 0 and bit_and(w15, m15) ~= 0 and bit_and(w16, m16) ~= 0
 end
 
 -- k: position in KEYS of the layout, followed by the count, the exact set, and the layers.
@@ -110,26 +119,24 @@ local function collection(kind, k, layout, ttl)
   -- Layers that hold bits; also above the current one when the count was deleted without them.
   local live = {}
   for i = 1, layers do live[i] = redis.call('STRLEN', key[i]) > 0 end
-  local function known(number, mask, except)
+  local live_layers = 0
+  for i = 1, layers do if live[i] then live_layers = live_layers + 1 end end
+  local function known(except, number, ...)
     for i = 1, layers do
-      if live[i] and i ~= except then
-        local block = read_block(key[i], (number % blocks[i]) * 64)
-        if block and all_set(block, mask) then return true end
-      end
+      if live[i] and i ~= except and holds(read_block(key[i], (number % blocks[i]) * 64), ...) then return true end
     end
     return false
   end
   c.has = function(id)
-    local number, mask = masks_of(id)
-    return known(number, mask, 0)
+    if live_layers == 0 then return false end
+    return known(0, split(id))
   end
   local prepared = false
-  c.add = function(id)
-    local number, mask = masks_of(id)
+  local function insert(number, ...)
     local at = (number % blocks[current]) * 64
-    local block = live[current] and read_block(key[current], at)
-    if block and all_set(block, mask) then return false end
-    if known(number, mask, current) then return false end
+    local block = merged(live[current] and read_block(key[current], at) or EMPTY, ...)
+    if not block then return false end
+    if live_layers > (live[current] and 1 or 0) and known(current, number, ...) then return false end
     if not prepared then
       -- Take the layer's memory at once: growing it piece by piece would copy it again and again.
       if redis.call('STRLEN', key[current]) < blocks[current] * 64 then
@@ -140,10 +147,10 @@ local function collection(kind, k, layout, ttl)
         redis.call('HSET', layout_key, 'layout', layout)
         fresh = false
       end
-      live[current] = true
+      if not live[current] then live[current], live_layers = true, live_layers + 1 end
       prepared = true
     end
-    redis.call('SETRANGE', key[current], at, with_bits(block, mask))
+    redis.call('SETRANGE', key[current], at, block)
     added = added + 1
     room = room - 1
     if room <= 0 and current < layers then
@@ -153,6 +160,7 @@ local function collection(kind, k, layout, ttl)
     end
     return true
   end
+  c.add = function(id) return insert(split(id)) end
   c.finish = function()
     if added > 0 then
       count = redis.call('INCRBY', count_key, added)

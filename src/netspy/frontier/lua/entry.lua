@@ -20,6 +20,10 @@ local function deliveries(member, change)
 end
 
 local function lease_of(queued, prio, token)
+  -- The usual case, a first delivery without suspicion.
+  if sub(queued, 16, 18) == '000' then
+    return sub(queued, 1, 15) .. '010' .. sub(queued, 19, 26) .. '0' .. token .. prio .. sub(queued, 27)
+  end
   local s = sub(queued, 18, 18)
   return sub(queued, 1, 15) .. deliveries(queued, 1) .. sub(queued, 18, 26) .. (s == '0' and '0' or '1') .. token
     .. prio .. sub(queued, 27)

@@ -3,10 +3,12 @@ settle: for each finished parent that is still ours, put its children, then drop
 
 KEYS    1 meta   2 nodes   3 beats   4 z_requests   5 z_inflight   6 dedup layout   7 dedup count   8 dedup set   9… layers
 ARGV    1 now   2 epoch   3 node   4 lifetime   5 op   6 dedup kind   7 dedup lifetime   8 layout line
-        9 number of parents   then for each: leased member, history or '', number of children,
+        9 number of plain parents (no children, no history)   then their leased members
+        then the number of other parents, and for each: leased member, history or '', number of children,
         then for each child: id, site, priority, JSON
-RETURN  {'OK', answer, history, count}   answer: for each parent `a` (acked), `x` (not ours) or `h` (its earlier children
-        were put under another history), followed by one digit per child of an acked one
+RETURN  {'OK', answer, history, count}   answer: for each plain parent, then for each other one, `a` (acked), `x` (not
+        ours) or `h` (its earlier children were put under another history), each `a` of the latter followed by one
+        digit per child, 1 = queued, 0 = a repeat
         {'AGAIN', answer, history}  {'STALEOP', last}  {'NOTREG'}  {'LOST'}
 With children it fails whole when memory is full (HINCRBY first); without, it begins with a removal and goes through.
 ]]
@@ -21,8 +23,10 @@ local again = write_done_before(op)
 if again then return again end
 local bad = wrong_type(KEYS[4], 'zset') or wrong_type(KEYS[5], 'zset')
 if bad then return bad end
-local at, children = 10, 0
-for _ = 1, tonumber(ARGV[9]) do
+local plain = tonumber(ARGV[9])
+local others = tonumber(ARGV[10 + plain])
+local at, children = 11 + plain, 0
+for _ = 1, others do
   local n = tonumber(ARGV[at + 2])
   at = at + 3
   for _ = 1, n do
@@ -49,8 +53,11 @@ else
 end
 local history = history_of(KEYS[1])
 local answer, add = {}, {}
-at = 10
-for _ = 1, tonumber(ARGV[9]) do
+for i = 10, 9 + plain do
+  answer[#answer + 1] = redis.call('ZREM', KEYS[5], ARGV[i]) == 1 and 'a' or 'x'
+end
+at = 11 + plain
+for _ = 1, others do
   local member, put_under, n = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   at = at + 3
   if put_under ~= '' and put_under ~= history then
