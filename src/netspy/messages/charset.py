@@ -35,6 +35,7 @@ _xml_declaration = re.compile(
 ).match
 _first_high_byte = re.compile(rb"[\x80-\xff]").search
 
+_UNTELLING = frozenset({"", "application/octet-stream", "binary/octet-stream", "text/plain"})
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
 _XML_IN_UTF16 = ((b"<\0?\0x\0", "utf-16le"), (b"\0<\0?\0x", "utf-16be"))
 
@@ -55,6 +56,22 @@ def media_kind(content_type: str | None) -> Kind:
     if essence.endswith(("+json", "/json")):
         return "json"
     return "html"
+
+
+def body_kind(content_type: str | None, text: str) -> Kind:
+    """As `media_kind`, with a look at the text where the Content-Type can't be meant.
+
+    What is called JSON but begins with "<" (an error page, say) is HTML. What has no telling type and begins
+    with an XML declaration is XML, unless it is XHTML.
+    """
+    kind = media_kind(content_type)
+    if kind == "json":
+        return "html" if text.lstrip()[:1] == "<" else "json"
+    if kind == "html" and (content_type or "").partition(";")[0].strip().lower() in _UNTELLING:
+        start = text[:1024].lstrip()
+        if start.startswith("<?xml") and "<html" not in start.lower():
+            return "xml"
+    return kind
 
 
 def detect(

@@ -48,6 +48,7 @@ def find_links(
     """
     allowed, denied = _compiled(allow), _compiled(deny)
     host = _host(response.url) if same_host else None
+    base, encoding = response.base_url, response.link_encoding
     found: list[Link] = []
     seen: set[str] = set()
     for element in _anchors(response, css):
@@ -56,7 +57,7 @@ def find_links(
         if href is None:
             continue
         try:
-            url = urls.join(response.base_url, href, encoding=response.link_encoding, fragment=False)
+            url = urls.join(base, href, encoding=encoding, fragment=False)
             if not url.startswith(("http://", "https://")):
                 continue
             page = urls.canonical(url)
@@ -69,14 +70,15 @@ def find_links(
         if any(pattern.search(url) for pattern in denied):
             continue
         seen.add(page)
-        text = _spaces(" ", "".join(element.xpath(".//text()").getall())).strip()
+        text = _spaces(" ", element.xpath("string()").get("")).strip()
         found.append(Link(url, text, "nofollow" in attributes.get("rel", "").lower().split()))
     return found
 
 
-def href_of(target: Any) -> str:
-    """The link that `follow` is given: a string, a Link, the selector of an `<a>`, `<area>` or `<link>`
-    element, or of its attribute. Raises RequestError for anything else.
+def href_of(target: Any) -> str | None:
+    """The link in what `follow` is given: a string, a Link, or the selector of a link element or attribute.
+
+    None for an `<a>`, `<area>` or `<link>` without href. Raises RequestError for what is no link at all.
     """
     if isinstance(target, str):
         return target
@@ -91,10 +93,8 @@ def href_of(target: Any) -> str:
         return str(root)
     tag = getattr(root, "tag", None)
     if isinstance(tag, str) and tag.rpartition("}")[2].lower() in _LINKING:
-        href = target.attrib.get("href")
-        if href is not None:
-            return str(href)
-        raise RequestError(f"follow: this <{tag}> has no href: {target.get()!r:.80}")
+        href: str | None = target.attrib.get("href")
+        return href
     raise RequestError(
         f"follow: {target.get()!r:.80} is no link; select an <a>, <area> or <link>, or its ::attr(href)"
     )

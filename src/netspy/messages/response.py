@@ -11,17 +11,17 @@ import binascii
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from netspy.errors import ConfigError, InvalidUrlError, ResponseError
+from netspy.errors import ConfigError, InvalidUrlError, RequestError, ResponseError
 from netspy.messages import charset, urls
 from netspy.messages.charset_labels import python_codec
 from netspy.messages.headers import Given, Headers
 from netspy.messages.links import Link, Patterns, find_links, href_of
+from netspy.messages.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from re import Pattern
 
-    from netspy.messages.request import Request
     from netspy.messages.selectors import Engine, Selector, SelectorList
 
 _BASE_TAGS = ("<base", "<BASE", "<Base")
@@ -176,23 +176,8 @@ class Response:
         without a usable Content-Type is XML when it begins with an XML declaration.
         """
         if self._kind is None:
-            content_type = self.headers.get("content-type")
-            kind = charset.media_kind(content_type)
-            if kind == "json" and self.text.lstrip()[:1] == "<":
-                kind = "html"
-            elif kind == "html" and self._is_untyped(content_type) and self._looks_like_xml():
-                kind = "xml"
-            self._kind = kind
+            self._kind = charset.body_kind(self.headers.get("content-type"), self.text)
         return self._kind
-
-    @staticmethod
-    def _is_untyped(content_type: str | None) -> bool:
-        essence = (content_type or "").partition(";")[0].strip().lower()
-        return essence in ("", "application/octet-stream", "binary/octet-stream", "text/plain")
-
-    def _looks_like_xml(self) -> bool:
-        start = self.text[:1024].lstrip()
-        return start.startswith("<?xml") and "<html" not in start.lower()
 
     def json(self) -> Any:
         """The body as JSON: UTF-8 (RFC 8259) with or without a byte order mark, else in the response's
@@ -241,7 +226,7 @@ class Response:
         return self._markup().xpath(query, namespaces, **variables)
 
     def _markup(self) -> Selector:
-        selector = self._selector or self.selector
+        selector = self.selector if self._selector is None else self._selector
         if selector.type == "json":
             raise ResponseError(
                 f"{self.url} is JSON: css() and xpath() have no tree there; use json() or jmespath()"
@@ -317,14 +302,16 @@ class Response:
         one bad link never ends a callback. Other keywords are those of Request. Raises RequestError when
         `target` is no link.
         """
-        from netspy.messages.request import Request
-
         href = href_of(target)
+        if href is None:
+            raise RequestError(f"follow: this link element has no href: {target.get()!r:.80}")
+        return Request(self._followed(href), callback=callback, **kw)
+
+    def _followed(self, href: str) -> str:
         try:
-            url = self.urljoin(href)
+            return self.urljoin(href)
         except InvalidUrlError:
-            url = href.strip()
-        return Request(url, callback=callback, **kw)
+            return href.strip()
 
     def follow_all(
         self,
@@ -343,12 +330,9 @@ class Response:
                 raise ResponseError("follow_all() takes links, or css=…, or xpath=…: one of the three")
             targets = self.css(css) if css is not None else self.xpath(xpath or "")
         for target in targets:
-            if (
-                getattr(getattr(target, "root", None), "tag", None) is not None
-                and "href" not in target.attrib
-            ):
-                continue
-            yield self.follow(target, callback, **kw)
+            href = href_of(target)
+            if href is not None:
+                yield Request(self._followed(href), callback=callback, **kw)
 
     def links(
         self,

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -708,3 +709,10 @@ def test_plain_html_needs_no_lxml() -> None:
         "print(sorted({'lxml', 'parsel'} & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+@pytest.mark.parametrize("page", ["selectors.md", "zh/selectors.md"])
+def test_the_docs_examples_are_true(page: str) -> None:
+    text = (Path(__file__).parents[3] / "docs" / page).read_text("utf-8")
+    [code] = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    exec(compile(code, page, "exec"), {})
