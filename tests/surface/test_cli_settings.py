@@ -1,6 +1,7 @@
 """`netspy settings`: every value, its type, its unit and where it came from."""
 
 import io
+import sys
 import textwrap
 from collections import Counter
 
@@ -110,8 +111,9 @@ def test_secrets_are_never_shown(run, workdir):
         assert rows["SHOP_PASSWORD"][0] == "***"
 
 
-def test_a_spiders_own_settings_are_shown_inherited_ones_too(run, workdir):
-    (workdir / "main.py").write_text(
+def test_a_spiders_own_settings_are_shown_inherited_ones_too(run, workdir, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (workdir / "own_settings.py").write_text(
         textwrap.dedent("""
         import netspy.spiders.air as air
 
@@ -122,7 +124,7 @@ def test_a_spiders_own_settings_are_shown_inherited_ones_too(run, workdir):
             __custom_setting__ = {"LOG_LEVEL": "DEBUG"}
         """)
     )
-    _, rows, _ = run("--spider", "main.py:News", "--changed")
+    _, rows, _ = run("--spider", "own_settings.py:News", "--changed")
     assert {name: (row[0], row[3]) for name, row in rows.items()} == {
         "SPIDER_THREAD_COUNT": ("5", "News.__custom_setting__"),
         "LOG_LEVEL": ("'DEBUG'", "News.__custom_setting__"),

@@ -30,6 +30,7 @@ ONE = "from netspy.spiders.air import AirSpider\n\nclass News(AirSpider):\n    p
 def write(workdir, monkeypatch):
     """Write a module into the current folder; what the test imports is forgotten afterwards."""
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "main", raising=False)
     before = set(sys.modules)
 
     def put(name, text):
@@ -78,6 +79,7 @@ def test_a_file_named_like_a_loaded_module_does_not_replace_it(write):
 
     write("json.py", ONE)
     assert find_spider("json.py").__name__ == "News"
+    assert find_spider("json.py") is find_spider("json.py")
     assert sys.modules["json"] is json
 
 

@@ -99,13 +99,10 @@ def _from_file(path: Path) -> ModuleType:
     """A file as a module of its own name, so that what it defines is found again by a second import."""
     resolved = path.resolve()
     name = resolved.stem
-    known = sys.modules.get(name)
-    if known is not None:
-        if getattr(known, "__file__", None) == str(resolved):
-            return known
-        name = (
-            f"netspy_target_{name}"  # the file is named like a module that is loaded already, e.g. queue.py
-        )
+    if not _is_free(name, resolved):
+        name = f"netspy_target_{name}"  # the file is named like a module that is loaded, e.g. queue.py
+    if name in sys.modules and _is_free(name, resolved):
+        return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, resolved)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path} is not Python source; give the path of a .py file")
@@ -117,6 +114,11 @@ def _from_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def _is_free(name: str, path: Path) -> bool:
+    """Whether no module of that name is loaded from another file."""
+    return name not in sys.modules or getattr(sys.modules[name], "__file__", None) == str(path)
 
 
 def assignments(pairs: Iterable[str], option: str) -> dict[str, str]:
