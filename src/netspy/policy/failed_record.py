@@ -30,21 +30,20 @@ class FailedRecord(msgspec.Struct, kw_only=True, omit_defaults=False):
     time: float = 0.0
     priority: float = 300.0
     site: str = "00000000"
-    request: msgspec.Raw | None = None
+    request: msgspec.Raw = msgspec.Raw()
     raw: str | None = None
 
     @property
     def payload(self) -> bytes | None:
         """The stored request as JSON bytes, or None."""
-        return bytes(self.request) if self.request is not None else None
+        text = bytes(self.request)
+        return text if text.startswith(b"{") else None
 
     @property
     def url(self) -> str:
         """The request's URL, or an empty string."""
-        if self.request is None:
-            return ""
         try:
-            found = json.loads(bytes(self.request))
+            found = json.loads(self.payload or b"{}")
         except ValueError:
             return ""
         return str(found.get("url", "")) if isinstance(found, dict) else ""
@@ -85,8 +84,8 @@ def read_failed(record: bytes) -> FailedRecord:
         found = _decoder.decode(record)
     except (msgspec.DecodeError, ValueError) as error:
         return FailedRecord(reason="unreadable", error=str(error), raw=record.decode("utf-8", "replace"))
-    if found.request is not None and bytes(found.request)[:1] != b"{":
+    if found.payload is None and found.raw is None:
         return FailedRecord(
-            reason="unreadable", error="request is no object", raw=record.decode("utf-8", "replace")
+            reason="unreadable", error="the record holds no request", raw=record.decode("utf-8", "replace")
         )
     return found

@@ -1,0 +1,123 @@
+"""What the frontier's contract tests share: a clock to turn, entries, and frontiers of each kind."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from netspy.frontier.memory import MemoryFrontier
+from netspy.frontier.redis import RedisFrontier
+from netspy.messages.entry import BeatReport, NewEntry
+from netspy.policy.run_scope import run_scope
+from netspy.settings import Settings
+
+LEASE = 60.0
+STALE = 15.0
+
+
+class Clock:
+    """Seconds for memory, milliseconds for the scripts; both move together."""
+
+    def __init__(self) -> None:
+        self.s = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.s
+
+    def ms(self) -> int:
+        return round(self.s * 1000)
+
+    def advance(self, seconds: float) -> None:
+        self.s += seconds
+
+
+def entry(name: Any, *, priority: float = 300.0, site: str = "0a0b0c0d", payload: bytes | None = None) -> NewEntry:
+    fingerprint = hashlib.blake2b(str(name).encode(), digest_size=16).digest()
+    text = payload if payload is not None else b'{"url":"https://example.com/%s"}' % str(name).encode()
+    return NewEntry(text, fingerprint, priority, site)
+
+
+def name_of(payload: bytes) -> str:
+    return payload.decode().rpartition("/")[2].rstrip('"}')
+
+
+def names(leases: list[Any]) -> list[str]:
+    return [name_of(lease.payload) for lease in leases]
+
+
+def refuse_broken(payload: bytes) -> bytes:
+    if b"broken" in payload:
+        raise ValueError("unknown version 9")
+    return payload
+
+
+class Rig:
+    """One store and its nodes."""
+
+    def __init__(self, kind: str, clock: Clock, url: str | None, **overrides: Any) -> None:
+        self.kind, self.clock, self.url = kind, clock, url
+        self.failed: list[bytes] = []
+        self.nodes: list[Any] = []
+        self.keepers: list[Any] = []
+        self.overrides = {"SPIDER_TASK_LEASE": LEASE, "HEARTBEAT_STALE": STALE, "DEDUP_INITIAL_CAPACITY": 1000, **overrides}
+
+    @property
+    def shared(self) -> bool:
+        return self.kind != "memory"
+
+    def settings(self, **more: Any) -> Settings:
+        values = {"REDIS_URL": self.url, "DEDUP_FILTER": self.kind, **self.overrides, **more}
+        return Settings(**{k: v for k, v in values.items() if v is not None})
+
+    async def node(self, *, owner: str = "News", spider_kind: str = "Spider", take_over: bool = False, unpack: Any = refuse_broken, redis_key: str = "news", hooks: dict[str, Any] | None = None, **more: Any) -> Any:
+        if not self.shared:
+            made: Any = MemoryFrontier(lease_s=self.overrides["SPIDER_TASK_LEASE"], clock=self.clock, on_failed=self.failed.append, seeding_ttl_s=10.0)
+        else:
+            settings = self.settings(**more)
+            made = RedisFrontier(
+                settings,
+                run_scope(settings, owner, redis_key),
+                owner_class=owner,
+                kind=spider_kind,
+                pack=bytes,
+                unpack=unpack,
+                take_over=take_over,
+                clock_ms=self.clock.ms,
+                monotonic=self.clock,
+                **(hooks or {}),
+            )
+        await made.open()
+        self.nodes.append(made)
+        return made
+
+    def keeper(self, node: Any) -> Any:
+        made = node.keeper()
+        self.keepers.append(made)
+        return made
+
+    def steady(self, *keepers: Any) -> None:
+        """Let the clock run while these nodes beat, until their beats count as unbroken."""
+        for _ in range(7):
+            for keeper in keepers:
+                keeper.beat(REPORT)
+            self.clock.advance(3)
+        for keeper in keepers:
+            keeper.beat(REPORT)
+
+    def pass_time(self, seconds: float, *keepers: Any) -> None:
+        """Let time pass with unbroken beats."""
+        while seconds > 0:
+            step = min(3.0, seconds)
+            self.clock.advance(step)
+            seconds -= step
+            for keeper in keepers:
+                keeper.beat(REPORT)
+
+    async def close(self) -> None:
+        for keeper in self.keepers:
+            keeper.close()
+        for node in self.nodes:
+            await node.close()
+
+
+REPORT = BeatReport(0, 0, {"pages": 1})
