@@ -55,6 +55,9 @@ class RedisKeeper:
         self._monotonic = monotonic
         self._sweeps: dict[str, tuple[bytes, bool]] = {}
         self._lifetimes_at = float("-inf")
+        self._reporting_as = ""
+        self._counted: dict[str, int] = {}
+        self._counted_before: dict[str, int] = {}
         self._client = clients.sync_client(settings, url=url, on_connect=self._greet)
 
     def _greet(self, connection: Any) -> None:
@@ -101,8 +104,14 @@ class RedisKeeper:
         """See the contract. Raises StoreUnavailableError."""
         now = self._monotonic()
         lifetimes = now - self._lifetimes_at >= LIFETIMES_EVERY_S
-        info = calls.report_json(report, self._started, self._version)
         member = self._shared.member
+        if member.node != self._reporting_as:
+            # The record under the former id was added to the run's totals when it was removed.
+            self._counted_before = self._counted if self._reporting_as else {}
+            self._reporting_as = member.node
+        before = self._counted_before
+        counters = {name: value - before.get(name, 0) for name, value in report.counters.items()}
+        info = calls.report_json(report._replace(counters=counters), self._started, self._version)
         try:
             reply = self._run(self._calls.beat(self._shared, member, self._now(), info, lifetimes=lifetimes))
         except NotRegisteredError:
@@ -111,6 +120,7 @@ class RedisKeeper:
             raise
         except StoreLostError:
             return BeatReply(known=False, sweeping=False, stale_nodes=[], intact=False, live_nodes=0)
+        self._counted = dict(report.counters)
         if lifetimes:
             self._lifetimes_at = now
         steady = int(reply[1]) >= self._calls.stale_ms

@@ -123,12 +123,12 @@ PAGE: tuple[KeyDoc, ...] = (
         _RUN,
     ),
     KeyDoc(
-        "ns:alert:<name>",
-        "string",
-        "an alert was sent for the whole cluster",
+        "ns:alerts",
+        "zset",
+        "alerts sent for the whole cluster; score = when, ms",
         "any node",
         "any node",
-        "WARNING_INTERVAL",
+        _RUN,
     ),
     KeyDoc(
         "prefix:<task_key>:tasks",
@@ -206,6 +206,7 @@ class RunKeys:
     """The names of one run's keys."""
 
     __slots__ = (
+        "alerts",
         "beats",
         "delayed",
         "failed",
@@ -231,6 +232,7 @@ class RunKeys:
         self.nodes = f"{ns}:nodes"
         self.beats = f"{ns}:beats"
         self.meta = f"{ns}:meta"
+        self.alerts = f"{ns}:alerts"
         self.runs = f"{job}:runs"
         self.requests = DedupKeys(f"{dedup}:dedup", max_layers)
         self.items = DedupKeys(f"{ns}:items:dedup", max_layers)
@@ -240,23 +242,17 @@ class RunKeys:
         """The keys of `scope`."""
         return cls(scope.ns, scope.dedup, scope.job, max_layers=max_layers)
 
-    def alert(self, name: str) -> str:
-        """The mark that an alert was sent for the whole cluster."""
-        return f"{self.ns}:alert:{name}"
-
-    def types(self) -> list[tuple[str, str]]:
-        """(key, Redis type) of everything the frontier writes, for the check at start."""
+    def all(self) -> list[str]:
+        """Every key of the run itself, without the job's dedup and index."""
         return [
-            (self.queued, "zset"),
-            (self.inflight, "zset"),
-            (self.delayed, "zset"),
-            (self.failed, "list"),
-            (self.lock, "string"),
-            (self.nodes, "hash"),
-            (self.beats, "zset"),
-            (self.meta, "hash"),
-            (self.requests.layout, "hash"),
-            (self.requests.count, "string"),
-            (self.requests.exact, "set"),
-            *((name, "string") for name in self.requests.bloom),
+            self.queued,
+            self.inflight,
+            self.delayed,
+            self.failed,
+            self.lock,
+            self.nodes,
+            self.beats,
+            self.meta,
+            self.alerts,
+            *self.items.all(),
         ]

@@ -10,6 +10,18 @@ if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[2] then return {'LOST'} end
 local whose = ARGV[5]
 local last = redis.call('ZSCORE', KEYS[3], whose)
 if last and ARGV[6] ~= '-1' and now_ms() - tonumber(last) <= tonumber(ARGV[6]) then return {'ALIVE'} end
+-- What it had counted stays part of the run's totals.
+local report = redis.call('HGET', KEYS[2], whose)
+redis.call('HDEL', KEYS[2], '')
+local ok, found = pcall(cjson.decode, report or '{}')
+if ok and type(found) == 'table' and type(found.counters) == 'table' then
+  for name, value in pairs(found.counters) do
+    if type(value) == 'number' and value == math.floor(value) then
+      redis.call('HINCRBY', KEYS[2], '+' .. name, string.format('%.0f', value))
+    end
+  end
+end
 redis.call('HDEL', KEYS[2], whose, whose .. ':s', whose .. ':c', whose .. ':p')
 redis.call('ZREM', KEYS[3], whose)
+keep(ARGV[4], KEYS[2], KEYS[3])
 return {'OK'}

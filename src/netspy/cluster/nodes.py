@@ -1,0 +1,63 @@
+"""The nodes of a run, as their heartbeats tell."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class NodeInfo(NamedTuple):
+    """One node. `beat_age_s` is by the server's clock; `alive` is False past HEARTBEAT_STALE."""
+
+    id: str
+    alive: bool
+    beat_age_s: float
+    host: str
+    pid: int
+    version: str
+    started: float
+    in_flight: int
+    unacked: int
+    counters: dict[str, int]
+
+
+def read_nodes(rows: list[Any], now_ms: float, stale_s: float) -> list[NodeInfo]:
+    """Nodes from `status.lua`'s rows of (id, last beat, JSON report), oldest beat first."""
+    nodes = []
+    for at in range(0, len(rows), 3):
+        age = max(0.0, (now_ms - float(rows[at + 1])) / 1000)
+        try:
+            report = json.loads(rows[at + 2])
+        except ValueError:
+            report = {}
+        nodes.append(
+            NodeInfo(
+                id=_text(rows[at]),
+                alive=age <= stale_s,
+                beat_age_s=age,
+                host=str(report.get("host", "")),
+                pid=int(report.get("pid", 0)),
+                version=str(report.get("version", "")),
+                started=float(report.get("started", 0.0)),
+                in_flight=int(report.get("in_flight", 0)),
+                unacked=int(report.get("unacked", 0)),
+                counters={str(k): int(v) for k, v in dict(report.get("counters", {})).items()},
+            )
+        )
+    return nodes
+
+
+def summed(nodes: Iterable[NodeInfo], gone: dict[str, int]) -> dict[str, int]:
+    """Counters of all nodes together, those that have left included."""
+    total = dict(gone)
+    for node in nodes:
+        for name, value in node.counters.items():
+            total[name] = total.get(name, 0) + value
+    return total
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
