@@ -96,6 +96,7 @@ class RawServer:
         self.seen: list[Seen] = []
         self.connections = 0  # accepted so far
         self.open = 0  # open now
+        self.alpn: list[str | None] = []  # what each TLS connection agreed on
         self._tls = tls
         self._host = host
         self._answers: dict[str, list[Answer]] = {}
@@ -155,6 +156,8 @@ class RawServer:
         self.connections += 1
         self.open += 1
         number = self.connections
+        if self._tls is not None:
+            self.alpn.append(writer.get_extra_info("ssl_object").selected_alpn_protocol())
         self._note()
         try:
             while (seen := await read_request(reader, number)) is not None:

@@ -49,7 +49,7 @@ def encode(
     if content is not None:
         return Body(raw(content, "content", encoding), None)
     if isinstance(data, str | bytes | bytearray | memoryview):
-        return Body(raw(data, "data", encoding), FORM if isinstance(data, str) and "=" in data else None)
+        return Body(raw(data, "data", encoding), None)
     try:
         return Body(urlencode(fields(data), encoding=encoding).encode("ascii"), FORM)
     except (TypeError, ValueError) as error:

@@ -12,6 +12,7 @@ from netspy.downloader import decoding, failures, redirects, user_agents
 from netspy.downloader.cookies import CookieJar
 from netspy.downloader.failures import Kind, failed
 from netspy.downloader.headers import line
+from netspy.downloader.multi import OK
 from netspy.downloader.outgoing import Outgoing, milliseconds
 from netspy.downloader.pool import Pool
 from netspy.errors import ConfigError, InvalidUrlError
@@ -68,7 +69,7 @@ class CurlDownloader:
         fragment = request.url[request.url.index("#") :] if "#" in request.url else ""
         history: list[Response] = []
         cookies: dict[str, str] = {}
-        visited: set[Any] | None = None
+        visited: set[tuple[str, str, bytes]] = set()
         while True:
             hop_started = loop.time() if history else started
             answer = await self._hop(pool, out, hop_started - started)
@@ -89,15 +90,13 @@ class CurlDownloader:
             )
             if answer.location is None:
                 return response
-            if visited is None:
-                visited = {self._place(out)}
-            fragment = self._follow(out, answer, fragment, len(history))
-            place = self._place(out)
-            if place in visited:
+            sent = (out.method, out.url, out.sent_cookie)
+            if sent in visited:
                 raise failed(
                     out.method, out.url, "the redirects lead in a circle", Kind("redirects", retryable=False)
                 )
-            visited.add(place)
+            visited.add(sent)
+            fragment = self._follow(out, answer, fragment, len(history))
             history.append(response)
 
     async def close(self) -> None:
@@ -124,7 +123,7 @@ class CurlDownloader:
                 if error is not None:
                     raise error
             try:
-                content = got.body()
+                content = got.body() if code == OK else b""
             except decoding.BodyError as error:
                 if got.location is None:
                     raise failures.from_body(error, method=out.method, url=out.url) from None
@@ -168,13 +167,17 @@ class CurlDownloader:
             return failures.from_body(got.error, method=out.method, url=out.url)
         if got.error is not None:
             return got.error
-        if code == 0:
+        if code == OK:
             return None
         if self._closed:
             return closed(out)
-        progressed = got.head is not None
         return failures.from_curl(
-            code, transfer.error_text(), method=out.method, url=out.url, progressed=progressed
+            code,
+            transfer.error_text(),
+            method=out.method,
+            url=out.url,
+            progressed=got.head is not None,
+            proxied=out.proxied,
         )
 
     def _follow(self, out: Outgoing, answer: Answer, fragment: str, hops: int) -> str:
@@ -201,11 +204,6 @@ class CurlDownloader:
             ) from None
         out.redirect(answer.head.status, there)
         return found[found.index("#") :] if "#" in found else ""
-
-    def _place(self, out: Outgoing) -> tuple[str, str, bytes]:
-        """Where a chain of redirects stands: the same place twice means it never ends."""
-        jar_cookies = self._cookies_for(out) if self._settings.COOKIES_ENABLED else []
-        return out.method, out.url, out.cookie_header(jar_cookies)
 
     def _cookies_for(self, out: Outgoing) -> list[tuple[str, str]]:
         return self._jar.matching(**place_of(out.url))

@@ -54,9 +54,10 @@ KINDS: dict[int, Kind] = {
     98: Kind("tls", retryable=False),  # SSL_CLIENTCERT
 }
 UNKNOWN = Kind("protocol")
-RECV_ERROR = 56
-# RECV_ERROR stands for several things that only the text tells apart.
+# COULDNT_CONNECT, WEIRD_SERVER_REPLY, OPERATION_TIMEDOUT and RECV_ERROR stand for several things each.
+AMBIGUOUS = frozenset({7, 8, 28, 56})
 TOLD_BY_TEXT: tuple[tuple[str, Kind], ...] = (
+    ("resolving timed out", Kind("dns")),
     ("connect tunnel", Kind("proxy")),
     ("proxy", Kind("proxy")),
     ("chunk", Kind("truncated")),
@@ -69,7 +70,7 @@ TOLD_BY_TEXT: tuple[tuple[str, Kind], ...] = (
 
 def kind_of(code: int, text: str) -> Kind:
     """The kind of a failed transfer from its CURLcode and libcurl's text."""
-    if code in {RECV_ERROR, 8}:
+    if code in AMBIGUOUS:
         low = text.lower()
         for word, kind in TOLD_BY_TEXT:
             if word in low:
@@ -77,13 +78,18 @@ def kind_of(code: int, text: str) -> Kind:
     return KINDS.get(code, UNKNOWN)
 
 
-def from_curl(code: int, text: str, *, method: str, url: str, progressed: bool) -> DownloadError:
-    """The error of a transfer that libcurl gave up; `progressed` tells whether a part of the body had
-    arrived.
+def from_curl(
+    code: int, text: str, *, method: str, url: str, progressed: bool = False, proxied: bool = False
+) -> DownloadError:
+    """The error of a transfer that libcurl gave up.
+
+    `progressed`: its head had arrived. `proxied`: it went through a proxy.
     """
     kind = kind_of(code, text)
     if progressed and kind.reason == "reset":
         kind = Kind("truncated")
+    if proxied and kind.reason == "connect":  # all connections go to the proxy
+        kind = Kind("proxy")
     return failed(method, url, f"{text or 'libcurl gave no reason'} (libcurl {code})", kind)
 
 

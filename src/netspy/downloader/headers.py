@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _bad_name = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]").search  # RFC 9110 5.6.2: what a token can't contain
+_fold = re.compile(r"\s*\n[ \t]+").sub
 _bad_value = re.compile(rb"[\r\n\0]").search
 
 
@@ -50,15 +51,13 @@ def read_head(lines: list[bytes]) -> Head:
         text = raw.decode()
     except UnicodeDecodeError:
         text = "".join([decode(line) for line in lines[1:]])
-    pairs: list[tuple[str, str]] = []
+    if "\n " in text or "\n\t" in text:
+        text = _fold(" ", text)
+    pairs = []
     for line in text.split("\n"):
         name, colon, value = line.partition(":")
-        if line[:1] in {" ", "\t"}:
-            if pairs and (more := line.strip()):
-                last, so_far = pairs[-1]
-                pairs[-1] = (last, f"{so_far} {more}")
-        elif colon:
-            pairs.append((name.rstrip().lower(), value.strip()))
+        if colon:
+            pairs.append((name.strip().lower(), value.strip()))
     return Head(status, pairs)
 
 

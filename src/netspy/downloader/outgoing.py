@@ -46,7 +46,9 @@ class Outgoing:
         "kwargs",
         "method",
         "plain",
+        "proxied",
         "random_user_agent",
+        "sent_cookie",
         "total_s",
         "url",
     )
@@ -65,6 +67,8 @@ class Outgoing:
         self.body: bodies.Body | None = None
         self.headers: list[tuple[str, Any]] = []
         self.cookies: dict[str, str] = {}
+        self.proxied = False
+        self.sent_cookie = b""
         self.follow = True
         self.plain = (
             self.method == "GET" and not kwargs
@@ -128,6 +132,7 @@ class Outgoing:
         cookie = self.cookie_header(jar_cookies)
         if cookie:
             lines.append(headers.line("Cookie", cookie))
+        self.sent_cookie = cookie
         return tuple(lines)
 
     def cookie_header(self, jar_cookies: list[tuple[str, str]]) -> bytes:
@@ -150,6 +155,7 @@ class Outgoing:
         kwargs = self.kwargs
         if kwargs:
             proxy = proxy_for(self.method, self.url, kwargs)
+            self.proxied = bool(proxy)
             if proxy:
                 out.append((CurlOpt.PROXY, proxy.encode()))
             if kwargs.get("verify") is not None:

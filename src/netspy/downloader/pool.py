@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from netspy.downloader.decoding import BodyError
-from netspy.downloader.multi import OK, Multi
+from netspy.downloader.multi import ABORTED_BY_CALLBACK, Multi
 from netspy.downloader.transfer import Transfer
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Pool:
         if self._closed:
             transfer.close()
         else:
-            transfer.got.clear()
+            transfer.forget()
             self._free.append(transfer)
 
     def close(self) -> None:
@@ -88,7 +88,9 @@ class Pool:
         self._free.clear()
 
     def _hurry(self, transfer: Transfer) -> None:
-        transfer.grace = self._loop.call_later(REDIRECT_GRACE, self._multi.stop, transfer.easy, OK)
+        transfer.grace = self._loop.call_later(
+            REDIRECT_GRACE, self._multi.stop, transfer.easy, ABORTED_BY_CALLBACK
+        )
 
     def _schedule_patrol(self) -> None:
         self._patrol = self._loop.call_later(self._idle_s / LOOKS_PER_IDLE, self._look)

@@ -36,7 +36,6 @@ class Reception:
     """
 
     __slots__ = (
-        "_lines",
         "allowed",
         "cap",
         "decoder",
@@ -44,6 +43,7 @@ class Reception:
         "follow",
         "head",
         "left",
+        "lines",
         "location",
         "method",
         "on_redirect",
@@ -64,7 +64,7 @@ class Reception:
 
     def clear(self) -> None:
         """Forget what was received; also drops the references to the page's bytes."""
-        self._lines: list[bytes] = []
+        self.lines: list[bytes] = []  # of the head that is arriving
         self.head: Head | None = None
         self.pieces: list[bytes] = []
         self.decoder: Decoder | None = None
@@ -82,11 +82,11 @@ class Reception:
             if not line.startswith(b"HTTP/"):
                 return True  # a trailer: RFC 9110 6.5.1 lets a recipient drop it
             self.clear()  # a further answer on the same handle; the last one counts
-        self._lines.append(line)
+        self.lines.append(line)
         return True
 
     def _on_head(self) -> bool:
-        lines, self._lines = self._lines, []
+        lines, self.lines = self.lines, []
         if not lines:
             return True
         head = headers.read_head(lines)
@@ -168,11 +168,18 @@ def is_allowed(content_type: str | None, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(essence, pattern.strip().lower()) for pattern in patterns)
 
 
+from_handle, buffer = ffi.from_handle, ffi.buffer
+
+
 @ffi.callback("size_t(char *, size_t, size_t, void *)", error=ABORT)  # type: ignore[untyped-decorator]  # cffi
 def _header_function(pointer: Any, _one: int, size: int, user: Any) -> int:
-    reception: Reception = ffi.from_handle(user)
+    reception: Reception = from_handle(user)
+    line = buffer(pointer, size)[:]
+    if size > 2 and reception.head is None:
+        reception.lines.append(line)
+        return size
     try:
-        return size if reception.on_header(ffi.buffer(pointer, size)[:]) else ABORT
+        return size if reception.on_header(line) else ABORT
     except Exception as error:  # C can't carry it; the fetch raises it
         reception.error = error
         return ABORT
@@ -180,9 +187,9 @@ def _header_function(pointer: Any, _one: int, size: int, user: Any) -> int:
 
 @ffi.callback("size_t(char *, size_t, size_t, void *)", error=ABORT)  # type: ignore[untyped-decorator]  # cffi
 def _write_function(pointer: Any, _one: int, size: int, user: Any) -> int:
-    reception: Reception = ffi.from_handle(user)
+    reception: Reception = from_handle(user)
     try:
-        return size if reception.on_body(ffi.buffer(pointer, size)[:]) else ABORT
+        return size if reception.on_body(buffer(pointer, size)[:]) else ABORT
     except Exception as error:  # as above
         reception.error = error
         return ABORT
@@ -275,6 +282,11 @@ class Transfer:
         if options:
             self._changed = True
             self._set(options)
+
+    def forget(self) -> None:
+        """Let go of the page and of the body that was sent; `arm` resets the handle before its next use."""
+        self.got.clear()
+        self._kept.clear()
 
     def error_text(self) -> str:
         """What libcurl says about the failure of the last hop."""

@@ -171,7 +171,7 @@ async def test_bodies_of_every_kind(raw, d) -> None:
     await d.fetch(post)
     await d.fetch(Request(raw.url("/"), "POST", json={"k": "ü", "n": [1, None]}))
     await d.fetch(Request(raw.url("/"), "PUT", content=b"\x00\xff raw"))
-    await d.fetch(Request(raw.url("/"), "PATCH", data="text ä"))
+    await d.fetch(Request(raw.url("/"), "PATCH", data="text=ä"))
     await d.fetch(Request(raw.url("/"), "POST"))
     await d.fetch(Request(raw.url("/"), "GET", data={"q": "1"}))
     await d.fetch(Request(raw.url("/"), "DELETE"))
@@ -182,7 +182,8 @@ async def test_bodies_of_every_kind(raw, d) -> None:
     assert json.loads(js.body) == {"k": "ü", "n": [1, None]}
     assert js.get("content-type") == "application/json"
     assert (rw.method, rw.body, rw.get("content-type")) == ("PUT", b"\x00\xff raw", None)
-    assert (text.method, text.body) == ("PATCH", "text ä".encode())
+    assert (text.method, text.body) == ("PATCH", "text=ä".encode())
+    assert text.get("content-type") is None
     assert (empty.body, empty.get("content-length"), empty.get("content-type")) == (b"", "0", None)
     assert (get.method, get.body) == ("GET", b"q=1")
     assert (delete.method, delete.get("content-length")) == ("DELETE", None)

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from netspy.errors import DownloadError, RequestError
+from netspy.messages.request import Request
+from support.raw_server import RawServer, redirect, reply
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def context(certificate: tuple[Path, Path]) -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(*certificate)
+    return made
+
+
+@pytest.fixture
+async def tls(context: ssl.SSLContext) -> AsyncIterator[RawServer]:
+    async with RawServer(context) as server:
+        yield server
+
+
+async def test_certificates_are_checked_by_default(tls, d) -> None:
+    with pytest.raises(DownloadError) as caught:
+        await d.fetch(Request(tls.url("/")))
+    assert (caught.value.reason, caught.value.retryable) == ("tls", False)
+    assert tls.seen == []
+
+
+async def test_verify_false_is_for_that_request_only(tls, d) -> None:
+    assert (await d.fetch(Request(tls.url("/"), verify=False))).content == b"ok"
+    with pytest.raises(DownloadError):
+        await d.fetch(Request(tls.url("/")))
+
+
+async def test_verify_tls_off_and_on_again_for_one_request(tls, make) -> None:
+    d = make(VERIFY_TLS=False)
+    assert (await d.fetch(Request(tls.url("/")))).content == b"ok"
+    with pytest.raises(DownloadError):
+        await d.fetch(Request(tls.url("/"), verify=True))
+
+
+async def test_a_ca_file_of_the_request(tls, d, certificate) -> None:
+    assert (await d.fetch(Request(tls.url("/"), verify=str(certificate[0])))).content == b"ok"
+    assert (await d.fetch(Request(tls.url("/", host="localhost"), verify=certificate[0]))).content == b"ok"
+    with pytest.raises(RequestError, match="no/such/file"):
+        await d.fetch(Request(tls.url("/"), verify="/no/such/file"))
+    with pytest.raises(DownloadError):
+        await d.fetch(Request(tls.url("/")))
+
+
+async def test_a_certificate_for_another_name_is_refused(context, d, certificate) -> None:
+    async with RawServer(context, host="127.0.0.2") as server:
+        with pytest.raises(DownloadError) as caught:
+            await d.fetch(Request(server.url("/"), verify=str(certificate[0])))
+        assert (caught.value.reason, caught.value.retryable) == ("tls", False)
+        assert server.seen == []
+
+
+async def test_a_client_certificate(context, d, certificate) -> None:
+    cert, key = certificate
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cert)
+    async with RawServer(context) as server:
+        with pytest.raises(DownloadError) as caught:
+            await d.fetch(Request(server.url("/"), verify=False))
+        assert caught.value.reason in {"tls", "reset"}
+        answer = await d.fetch(Request(server.url("/"), verify=False, cert=(str(cert), str(key))))
+        assert answer.content == b"ok"
+        with pytest.raises(DownloadError):
+            await d.fetch(Request(server.url("/"), verify=False))  # its connection isn't lent to others
+    with pytest.raises(RequestError, match=r"nothing\.pem"):
+        await d.fetch(Request("https://127.0.0.1:1/", cert="nothing.pem"))
+
+
+async def test_a_server_that_does_not_speak_tls(raw, d) -> None:
+    with pytest.raises(DownloadError) as caught:
+        await d.fetch(Request(raw.url("/").replace("http:", "https:")))
+    assert caught.value.reason == "tls"
+
+
+@pytest.mark.parametrize(("http2", "chosen"), [(True, "h2"), (False, "http/1.1")])
+async def test_http2_is_offered_by_alpn_when_it_is_on(context, make, http2: bool, chosen: str) -> None:
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    async with RawServer(context) as server:
+        d = make(HTTPX_HTTP2=http2, VERIFY_TLS=False, REQUEST_TIMEOUT=1)
+        if http2:
+            with pytest.raises(DownloadError):
+                await d.fetch(Request(server.url("/")))  # this server only claims to speak it
+        else:
+            assert (await d.fetch(Request(server.url("/")))).content == b"ok"
+    assert server.alpn == [chosen]
+
+
+async def test_secure_cookies_and_credentials_do_not_leave_https(tls, raw, make) -> None:
+    d = make(VERIFY_TLS=False)
+    tls.on(
+        "/",
+        redirect(raw.url("/plain"), headers=["Set-Cookie: s=1; Secure; Path=/", "Set-Cookie: p=2; Path=/"]),
+    )
+    await d.fetch(Request(tls.url("/"), cookies={"own": "3"}, headers={"Authorization": "Bearer t"}))
+    await d.fetch(Request(tls.url("/again")))
+    [seen] = raw.at("/plain")
+    assert seen.get("authorization") is None
+    assert seen.get("cookie") == "p=2"
+    assert tls.at("/again")[0].get("cookie") == "s=1; p=2"
+
+
+async def test_closing_does_not_wait_for_servers_that_do_not_say_goodbye(tls, make) -> None:
+    d = make(VERIFY_TLS=False)
+    tls.on("/", [reply(b"x")])
+    for _ in range(3):
+        await d.fetch(Request(tls.url("/")))
+    assert tls.connections == 1
+    started = time.monotonic()
+    await d.close()
+    assert time.monotonic() - started < 0.5
+
+
+@pytest.fixture
+def http2_url(certificate: tuple[Path, Path], tmp_path: Path) -> Iterator[str]:
+    """A directory with one page behind nginx with HTTP/2."""
+    import socket
+
+    binary = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/sbin")
+    if binary is None:
+        pytest.skip("nginx is not on PATH")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "page.html").write_bytes(b"<p>over two</p>" * 5000)
+    config = tmp_path / "nginx.conf"
+    temp = "".join(
+        f"{kind}_temp_path {tmp_path}/{kind};"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    config.write_text(
+        f"daemon off; master_process off; pid {tmp_path}/pid; error_log stderr crit; events {{}} http {{ access_log off; {temp}"
+        f"server {{ listen 127.0.0.1:{port} ssl http2; root {tmp_path}; ssl_certificate {certificate[0]};"
+        f"ssl_certificate_key {certificate[1]}; location /moved {{ return 302 /page.html; }} "
+        f"location /h {{ return 200 $server_protocol; }} }} }}"
+    )
+    with subprocess.Popen(
+        [binary, "-p", str(tmp_path), "-c", str(config)], stderr=subprocess.DEVNULL
+    ) as server:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+        yield f"https://127.0.0.1:{port}"
+        server.terminate()
+
+
+async def test_pages_over_http2(http2_url, make) -> None:
+    import asyncio
+
+    d = make(VERIFY_TLS=False)
+    pages = await asyncio.gather(*(d.fetch(Request(f"{http2_url}/page.html?{n}")) for n in range(50)))
+    assert {page.content for page in pages} == {b"<p>over two</p>" * 5000}
+    assert pages[0].headers["content-length"] == "75000"
+    assert (await d.fetch(Request(f"{http2_url}/h"))).content == b"HTTP/2.0"
+    assert (
+        await make(VERIFY_TLS=False, HTTPX_HTTP2=False).fetch(Request(f"{http2_url}/h"))
+    ).content == b"HTTP/1.1"
+    moved = await d.fetch(Request(f"{http2_url}/moved"))
+    assert moved.url == f"{http2_url}/page.html"
+    missing = await d.fetch(Request(f"{http2_url}/none", "HEAD"))
+    assert (missing.status_code, missing.content) == (404, b"")
+    with pytest.raises(DownloadError):
+        await make(VERIFY_TLS=False, MAX_RESPONSE_SIZE=100).fetch(Request(f"{http2_url}/page.html"))
