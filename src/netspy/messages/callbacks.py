@@ -80,7 +80,7 @@ def _diagnosis(callback: Any, name: str, found: object, owner: object) -> str:
     shown = getattr(callback, "__qualname__", name)
     if not _belongs(callback, owner):
         return f"{shown} is a method of another object ({type(callback.__self__).__name__}); {advice}"
-    if "<locals>" in shown and found is None and not hasattr(callback, "__self__"):
+    if "<locals>" in shown and found is None:
         return f"{shown} is a function inside a function, or a wrapper without functools.wraps; {advice}"
     if found is not None:
         other = getattr(found, "__qualname__", repr(found))

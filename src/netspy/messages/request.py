@@ -51,8 +51,9 @@ class Request:
     """
 
     __slots__ = (
-        "__dict__", "_cb_kwargs", "_digest", "_digest_ignore", "_digest_url", "_options", "_requests_kwargs",
-        "callback", "errback", "filter_repeat", "method", "priority", "retry_times", "url",
+        "__dict__", "_cb_kwargs", "_digest", "_digest_ignore", "_digest_method", "_digest_url",
+        "_options", "_requests_kwargs", "callback", "errback", "filter_repeat", "method", "priority",
+        "retry_times", "url",
     )  # fmt: skip
 
     url: str
@@ -111,6 +112,7 @@ class Request:
         self._options: dict[str, Any] | None = None
         self._digest: bytes | None = None
         self._digest_url: str | None = None
+        self._digest_method: str | None = None
         self._digest_ignore: Ignore | None = None
         given = (
             auto_request, use_session, random_user_agent, impersonate, render, render_time, wait_for,
@@ -169,17 +171,25 @@ class Request:
         `ignore` comes from `urls.compile_ignore`. Raises InvalidUrlError for a URL that doesn't parse, except
         with `auto_request=False`, where the URL is only a label.
         """
-        url = self.url
-        if self._digest is not None and self._digest_url is url and self._digest_ignore is ignore:
-            return self._digest
+        url, method = self.url, self.method
+        kept = self._digest
+        if (
+            kept is not None
+            and self._digest_url is url
+            and self._digest_method is method
+            and self._digest_ignore is ignore
+            and not self._requests_kwargs
+        ):
+            return kept
         try:
-            digest = request_digest(self.method, url, self._requests_kwargs, ignore)
+            digest = request_digest(method, url, self._requests_kwargs, ignore)
         except InvalidUrlError:
             if self.auto_request:
                 raise
-            digest = raw_digest(self.method, url)
+            digest = raw_digest(method, url)
         if not self._requests_kwargs:  # a body may be changed in place, so its digest isn't kept
-            self._digest, self._digest_url, self._digest_ignore = digest, url, ignore
+            self._digest, self._digest_url = digest, url
+            self._digest_method, self._digest_ignore = method, ignore
         return digest
 
     @property
@@ -216,6 +226,8 @@ class Request:
         if self.__dict__:
             other.__dict__.update(self.__dict__)
         return other
+
+    __copy__ = copy
 
     def replace(self, **kw: Any) -> Self:
         """A copy with other values; the names are the constructor's. Raises RequestError."""
@@ -271,7 +283,7 @@ class Request:
         Raises SerializationError naming the key of a value that can't travel, or a callback without a name.
         """
         if type(self.url) is not str or type(self.method) is not str:
-            raise SerializationError(f"url and method of {self!r} must be strings")
+            raise SerializationError(f"url={self.url!r:.100} and method={self.method!r:.100} must be strings")
         priority = self.priority
         packed = Packed(
             VERSION,
@@ -304,7 +316,7 @@ class Request:
         self._cb_kwargs = packed.k
         self._requests_kwargs = packed.q
         self._options = packed.o
-        self._digest = self._digest_url = self._digest_ignore = None
+        self._digest = self._digest_url = self._digest_method = self._digest_ignore = None
         if packed.x:
             self.__dict__.update(packed.x)
         return self

@@ -8,7 +8,6 @@ way never enters the frontier: it is not deduplicated, not retried, and dies wit
 from __future__ import annotations
 
 from contextvars import ContextVar
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from netspy.errors import RequestError
@@ -57,7 +56,7 @@ def download(request: Request, downloader: Any = None) -> Any:
         return PendingResponse(request, downloader)
     if downloader is not None:
         answer = downloader.fetch(request)
-        return _run(answer) if isawaitable(answer) else answer
+        return _run(answer) if hasattr(answer, "__await__") else answer
     if (engine := active.get()) is not None:
         return engine.blocking(request)
     if default is not None:
@@ -81,7 +80,7 @@ class PendingResponse:
         if self._downloader is None:
             return await fetch(self._request)
         answer = self._downloader.fetch(self._request)
-        response: Response = await answer if isawaitable(answer) else answer
+        response: Response = await answer if hasattr(answer, "__await__") else answer
         return response
 
     def __getattr__(self, name: str) -> NoReturn:
