@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,8 @@ class Built:
         self.parts: Parts
         self.cluster_view: Callable[[], Any] | None = None
         self._outage_listener: Callable[[bool, float], None] = lambda _away, _seconds: None
+        self.async_closers: list[Callable[[], Awaitable[None]]] = []
+        self.on_open: Callable[[], None] | None = None
         self._pipelines: list[Any] = []
         self._closers: list[Callable[[], None]] = []
         self._after: Callable[[Node, Ended], None] = lambda _node, _ended: None
@@ -58,8 +60,10 @@ class Built:
         return [str(p.where()) for p in self._pipelines if hasattr(p, "where")]
 
     async def after(self, node: Node, ended: Ended) -> None:
-        """What is kept of an unfinished run in memory."""
+        """What is kept of an unfinished run in memory; connections that the node doesn't close."""
         self._after(node, ended)
+        for closer in self.async_closers:
+            await closer()
 
     def close(self) -> None:
         """Close files."""
@@ -163,6 +167,7 @@ def build(spider: Any, settings: Settings) -> Built:
         observe=None,
         observe_every_s=1.0,
         resumed=resumed,
+        on_open=built.on_open,
     )
     return built
 
@@ -171,7 +176,8 @@ def base_of(spider: Any) -> type:
     """The framework's base class of the hooks: the last netspy class before object."""
     for klass in reversed(type(spider).__mro__):
         if klass.__module__.startswith("netspy.spiders"):
-            return klass
+            found: type = klass
+            return found
     raise ConfigError(f"{type(spider).__name__} is no netspy spider; inherit from AirSpider or Spider")
 
 
@@ -251,6 +257,14 @@ class _HandlerWriter:
 
     async def close(self) -> None:
         """Nothing to close."""
+
+
+def __getattr__(name: str) -> Any:
+    """What needs Redis is loaded when it is first asked for."""
+    if name in {"ClusterView", "check_shared", "scope_of", "fresh_budget"}:
+        _need_redis()
+        return getattr(importlib.import_module("netspy.assembly.shared"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = ["Built", "NodeState", "bare_download", "build", "embedded_store", "make_downloader"]

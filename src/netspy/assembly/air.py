@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from netspy.errors import ConfigError
 from netspy.frontier.item_filter import MemoryItemFilter
 from netspy.frontier.memory import MemoryFrontier
 from netspy.messages.callbacks import callback_problem
+from netspy.messages.entry import NewEntry
 from netspy.messages.request import Request
 from netspy.observe.alerts import Alerts
 from netspy.settings import Settings
@@ -46,9 +48,25 @@ def memory_dedup(settings: Settings, alerts: Alerts) -> dict[str, Any]:
             f"DEDUP_FILTER={kind!r} is for spiders on Redis; an AirSpider deduplicates in its own memory: "
             "leave the setting out, or change the base class to Spider"
         )
-    from netspy.frontier.dedup import in_process_filter
+    from netspy.frontier.dedup import IN_PROCESS, FillWatch, bloom_plan, in_process_filter, load_filter
 
-    return {"dedup": in_process_filter(settings, on_fill=lambda rate: alerts.raise_alert("dedup_fill", f"the dedup filter is {rate:.0%} full"))}
+    if kind not in IN_PROCESS:
+        load_filter(settings)  # raises for a name that is nothing at all
+        raise ConfigError(f"DEDUP_FILTER={kind!r}: a filter class is for spiders on Redis; an AirSpider takes auto, lite or bloom")
+    watch = FillWatch(
+        bloom_plan(settings).capacity,
+        settings.DEDUP_WARN_FILL_RATE,
+        lambda rate: alerts.raise_alert("dedup_fill", fill_message(rate, settings)),
+    )
+    return {"filter_": in_process_filter(settings), "on_fill": watch.seen}
+
+
+def fill_message(rate: float, settings: Settings) -> str:
+    """What to tell of a filling Bloom filter."""
+    text = f"the dedup filter holds {rate:.0%} of its capacity"
+    if rate >= 1:
+        return f"{text}: new URLs are more and more often taken for known ones and lost; raise DEDUP_INITIAL_CAPACITY or use redis-set"
+    return f"{text} (DEDUP_INITIAL_CAPACITY={settings.DEDUP_INITIAL_CAPACITY}, {settings.DEDUP_MAX_LAYERS} layers); plan a larger one"
 
 
 def _take_up(spider: Any, frontier: MemoryFrontier, path: Path, settings: Settings) -> resume.Resumed | None:
@@ -63,11 +81,16 @@ def _take_up(spider: Any, frontier: MemoryFrontier, path: Path, settings: Settin
     dump = resume.claim_dump(path)
     if dump is None:
         return None
-    frontier.restore(dump.requests, seen=dump.seen)
+    frontier.load_seen(dump.seen)
+    frontier.restore(NewEntry(request, _identity(request), priority, request.site) for request, priority in dump.requests)
     spider.logger.info("going on with {} request(s) of the last run from {}", len(dump.requests), path)
     if dump.unreadable:
         spider.logger.warning("{} record(s) in {} can't be read as requests; they stay in {}", dump.unreadable, path, dump.files[0])
     return dump
+
+
+def _identity(request: Request) -> bytes:
+    return request.digest() if request.filter_repeat else secrets.token_bytes(16)
 
 
 def keep_what_is_left(

@@ -1,13 +1,14 @@
 """What an AirSpider keeps on disk: requests that failed, what was unfinished at a stop, and what it had seen.
 
 `FAILED_REQUEST_PATH` holds one JSON record per line (the same records as the Redis list `failed_requests`); what was
-unfinished has the reason "unfinished". Beside it, `<path>.seen` holds the 16-byte fingerprints of the run, so that a
+unfinished has the reason "unfinished". Beside it, `<path>.seen` holds the content of the run's repeat filter, so that a
 resumed run repeats nothing.
 """
 
 from __future__ import annotations
 
 import os
+import struct
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from netspy.policy.failed_record import FailedRecord, pack_failed, read_failed
 
 UNFINISHED = "unfinished"
 _MAGIC = b"netspy-seen-1\n"
-_ID = 16
+_LENGTH = struct.Struct(">I")
 
 
 class FailedFile:
@@ -135,11 +136,17 @@ def _read_seen(path: Path) -> tuple[list[bytes], bool]:
     if not path.exists():
         return [], True
     data = path.read_bytes()
-    if not data.startswith(_MAGIC):
+    at = len(_MAGIC) + 1
+    if not data.startswith(_MAGIC) or len(data) < at:
         return [], False
-    body = data[len(_MAGIC) + 1 :]
-    seeded = data[len(_MAGIC) : len(_MAGIC) + 1] == b"1"
-    return [body[at : at + _ID] for at in range(0, len(body) - _ID + 1, _ID)], seeded
+    seeded = data[at - 1 : at] == b"1"
+    chunks: list[bytes] = []
+    while at + _LENGTH.size <= len(data):
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        chunks.append(data[at : at + length])
+        at += length
+    return chunks, seeded
 
 
 def dump(path: Path, unfinished: Iterable[tuple[Request, float]], seen: Iterable[bytes], *, seeded: bool) -> tuple[int, int]:
@@ -167,8 +174,8 @@ def dump(path: Path, unfinished: Iterable[tuple[Request, float]], seen: Iterable
     fresh = seen_path(path).with_suffix(".tmp")
     with fresh.open("wb") as file:
         file.write(_MAGIC + (b"1" if seeded else b"0"))
-        for identity in seen:
-            file.write(identity)
+        for chunk in seen:
+            file.write(_LENGTH.pack(len(chunk)) + chunk)
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(seen_path(path))

@@ -59,7 +59,7 @@ class LeaseKeeper(threading.Thread):
         self._on_poison = on_poison
         self._paused = paused
         self._loop_thread = threading.get_ident()  # made on the loop
-        self._stop = threading.Event()
+        self._ending = threading.Event()
         self._last_history: str | None = None
         self._last_reconcile = time.monotonic()
         self._away = False
@@ -68,14 +68,14 @@ class LeaseKeeper(threading.Thread):
 
     def stop(self) -> None:
         """End after the beat under way."""
-        self._stop.set()
+        self._ending.set()
 
     def run(self) -> None:
         """Beat until stopped."""
         interval = self._settings.HEARTBEAT_INTERVAL
         next_beat = time.monotonic()
         try:
-            while not self._stop.is_set():
+            while not self._ending.is_set():
                 self._watch_loop()
                 try:
                     self._beat()
@@ -87,7 +87,7 @@ class LeaseKeeper(threading.Thread):
                 except Exception as error:
                     self._report_away(error)
                     next_beat = time.monotonic() + interval
-                self._stop.wait(max(next_beat - time.monotonic(), 0.01))
+                self._ending.wait(max(next_beat - time.monotonic(), 0.01))
         finally:
             self._keeper.close()
 
@@ -100,7 +100,7 @@ class LeaseKeeper(threading.Thread):
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:  # the loop is closed, the node has ended
-            self._stop.set()
+            self._ending.set()
 
     # -- one beat --------------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class LeaseKeeper(threading.Thread):
             poisoned += moved.poisoned
             if moved.returned:
                 self._log.info("{} expired lease(s) went back to the queue", moved.returned)
-            if not moved.more or self._stop.is_set():
+            if not moved.more or self._ending.is_set():
                 break
         if poisoned:
             self._tell(self._on_poison, poisoned)
@@ -150,7 +150,7 @@ class LeaseKeeper(threading.Thread):
                 if self._keeper.sweep(node):
                     self._log.warning("node {} is dead; its requests went back to the queue", node)
                     break
-                if self._stop.is_set():
+                if self._ending.is_set():
                     return
 
     def _reconcile_if_due(self) -> None:

@@ -61,6 +61,7 @@ class Parts(NamedTuple):
     observe: Callable[[NodeState], Awaitable[None]] | None
     observe_every_s: float
     resumed: bool = False  # the frontier was restored from a dump: don't seed
+    on_open: Callable[[], None] | None = None  # once the frontier is open, in a thread
 
 
 class NodeState(NamedTuple):
@@ -134,6 +135,10 @@ class Node:
     async def run(self) -> Ended:
         """From open to close."""
         await self._frontier.open()
+        for warning in self._frontier.warnings:
+            self._log.warning("{}", warning)
+        if self._p.on_open is not None:
+            await asyncio.to_thread(self._p.on_open)
         loop = asyncio.get_running_loop()
         self._finished = loop.create_future()
         if self._stopping is not None:
@@ -535,7 +540,10 @@ class Node:
     async def _show(self) -> None:
         assert self._p.observe is not None  # noqa: S101 - only started then
         while True:
-            await self._p.observe(self.view())
+            try:
+                await self._p.observe(self.view())
+            except Exception as error:  # a display must not stop a crawl; while the store is away there is none
+                self._log.debug("progress can't be shown: {!r}", error)
             await asyncio.sleep(self._p.observe_every_s)
 
     def view(self) -> NodeState:

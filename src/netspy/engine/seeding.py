@@ -93,6 +93,7 @@ class Seeder:
             self._log.warning("another node took over the seeding; this one stops seeding")
             return False
         finally:
+            stopped_early = self._stop
             renewer.cancel()
             self.stop()
         if self._error is not None:
@@ -104,7 +105,7 @@ class Seeder:
             self._log.error("{}: {} after {} seed(s); what was yielded is crawled", self._name, self.error, self.seeds)
             await self._frontier.seed_finish(token, error=self.error)
             return False
-        if self._stop:
+        if stopped_early:
             return False
         if not await self._frontier.seed_finish(token):
             self._log.warning("the seeding lock was taken over while the last seeds were handed over")

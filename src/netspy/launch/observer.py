@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import replace
 from typing import Any
 
 from netspy.engine.node import NodeState
@@ -46,7 +47,12 @@ class Observer:
         )  # fmt: skip
 
     async def _of_cluster(self, state: NodeState) -> Snapshot:
-        self._cluster = await self._built.cluster_view()
+        try:
+            self._cluster = await self._built.cluster_view()
+        except Exception:
+            if self._last is None:
+                raise
+            return replace(self._last, state=state.state, elapsed_s=state.elapsed_s)
         return cluster_snapshot(
             self._cluster, self._spider.name, self._built.settings.RUN_ID, state.elapsed_s, state.state, self._rate, self._node_rates
         )
@@ -56,19 +62,14 @@ class Observer:
         own: dict[str, int] = self._spider.counters.own()
         if self._cluster is None:
             return own
-        totals = dict(own)
-        for node in self._cluster.nodes:
-            if node.pid == os.getpid() and node.host == socket.gethostname():
-                continue
-            for name in totals:
-                totals[name] += node.counters.get(name, 0)
-        return totals
+        me = next((n for n in self._cluster.nodes if n.pid == os.getpid() and n.host == socket.gethostname()), None)
+        beaten: dict[str, int] = me.counters if me is not None else {}
+        # The cluster's sums hold this node's figures as of its last beat; the rest are the others', gone ones included.
+        return {name: max(self._cluster.counters.get(name, 0) - beaten.get(name, 0), 0) + value for name, value in own.items()}
 
     def end(self, reason: str) -> None:
         """Show how it ended."""
         if self._last is not None:
-            from dataclasses import replace
-
             self._shown.update(replace(self._last, finishing=reason))
 
 
@@ -88,7 +89,7 @@ def cluster_snapshot(
         views.append(
             NodeView(
                 name=node.id.lstrip("0") or "0", host=node.host, pid=node.pid, done=done, in_flight=node.in_flight,
-                rate=meter.update(done + node.counters.get("request_failed", 0)), alive=node.alive, age_s=node.age_s,
+                rate=meter.update(done + node.counters.get("request_failed", 0)), alive=node.alive, age_s=node.beat_age_s,
             )  # fmt: skip
         )
     done = done_of(cluster.counters)

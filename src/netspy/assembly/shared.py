@@ -1,0 +1,205 @@
+"""The parts of a spider on Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from netspy.assembly.air import fill_message
+from netspy.cluster.failed import retry_failed
+from netspy.cluster.status import Status, may_alert_async, read_status, read_status_async
+from netspy.errors import NetspyError, SerializationError
+from netspy.frontier.redis import RedisFrontier
+from netspy.messages.request import Request
+from netspy.observe.alerts import Alerts
+from netspy.policy.run_scope import RunScope, run_scope
+from netspy.redisio import client as clients
+from netspy.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CONNECT_PAUSE_S = 0.2
+
+
+def scope_of(spider: Any, settings: Settings) -> RunScope:
+    """The names of the spider's run in Redis. Raises ConfigError."""
+    return run_scope(settings, spider.name, spider.redis_key)
+
+
+def build_shared(
+    built: Any, spider: Any, settings: Settings, alerts: Alerts, filter_items: bool
+) -> tuple[Any, Any, Any, bool]:
+    """(frontier, keeper, item filter, resumed)."""
+    scope = scope_of(spider, settings)
+    built.redis_key = scope.redis_key
+    built.namespace = scope.ns
+    log = spider.logger
+    look = SharedView(settings, scope)
+    frontier = RedisFrontier(
+        settings,
+        scope,
+        owner_class=spider.name,
+        kind=spider.kind,
+        pack=_pack,
+        unpack=Request.unpack,
+        on_fill=lambda rate: look.once(alerts, "dedup_fill", fill_message(rate, settings)),
+        on_outage=_outages(built, log),
+        on_full=lambda full: _memory_full(alerts, log, full=full),
+        on_unreadable=lambda n: _unreadable(spider, alerts, n),
+        take_over=spider.take_over,
+    )
+    if settings.DEDUP_FILTER in {"memory", "lite", "bloom"}:
+        log.warning(
+            "DEDUP_FILTER={!r} deduplicates in each process by itself: nodes don't know of each other's requests, so pages "
+            "are fetched and rows written more than once; use auto, redis or redis-set", settings.DEDUP_FILTER,
+        )  # fmt: skip
+    if scope.incremental:
+        log.info("DEDUP_SCOPE=spider: URLs that earlier runs of {} crawled are not crawled again", scope.redis_key)
+    built._waiter = frontier.give_up_waiting
+    built.cluster_view = look.look
+    built.async_closers.append(look.close)
+    if settings.RETRY_FAILED_ON_START:
+        built.on_open = lambda: requeue_failed(spider, settings, scope)
+    return frontier, frontier.keeper(), frontier.item_filter() if filter_items else None, False
+
+
+class SharedView:
+    """The cluster's status, read on a connection of its own; and alerts that go out once per cluster."""
+
+    def __init__(self, settings: Settings, scope: RunScope) -> None:
+        self._settings = settings
+        self._scope = scope
+        self._client = clients.async_client(settings, pool_size=1)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def look(self) -> Status:
+        """One snapshot. Raises what the client raises while Redis is away."""
+        return await read_status_async(self._client, self._scope, self._settings)
+
+    def once(self, alerts: Alerts, kind: str, message: str) -> None:
+        """Raise the alert, unless another node has done so within WARNING_INTERVAL. On the loop."""
+
+        async def ask() -> None:
+            try:
+                mine = await may_alert_async(self._client, self._scope, kind, self._settings.WARNING_INTERVAL)
+            except Exception:
+                mine = True  # better twice than never
+            if mine:
+                alerts.raise_alert(kind, message)
+
+        task = asyncio.get_running_loop().create_task(ask())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Drop the connection, after alerts under way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1.0)
+        await self._client.aclose()
+        await self._client.connection_pool.disconnect()
+
+
+class ClusterView:
+    """The cluster's status, blocking: for a parent process and the command line."""
+
+    def __init__(self, spider: Any, settings: Settings) -> None:
+        self.settings = settings
+        self.scope = scope_of(spider, settings)
+        self.client = clients.sync_client(settings)
+
+    def look(self) -> Status | None:
+        """One snapshot; None while Redis is away."""
+        try:
+            return read_status(self.client, self.scope, self.settings)
+        except Exception as error:
+            if clients.trouble_of(error) is None:
+                raise
+            return None
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self.client.close()
+        self.client.connection_pool.disconnect()
+
+
+def check_shared(spider: Any, settings: Settings) -> None:
+    """Whether the spider's names and its Redis can be used. Raises ConfigError, StoreUnavailableError."""
+    view = ClusterView(spider, settings)
+    began = time.monotonic()
+    try:
+        while True:
+            try:
+                view.client.ping()
+            except Exception as error:
+                trouble = clients.trouble_of(error)
+                if trouble == "config":
+                    raise clients.unusable(settings.REDIS_URL, error) from None
+                if trouble is None:
+                    raise
+                waited = time.monotonic() - began
+                if waited >= settings.REDIS_START_TIMEOUT:
+                    raise clients.unavailable(settings.REDIS_URL, error, waited) from None
+                time.sleep(_CONNECT_PAUSE_S)
+            else:
+                return
+    finally:
+        view.close()
+
+
+def fresh_budget(payload: bytes) -> bytes:
+    """A failed request with its retries given back."""
+    request = Request.unpack(payload)
+    request.retry_times = 0
+    return request.pack()
+
+
+def requeue_failed(spider: Any, settings: Settings, scope: RunScope) -> None:
+    """RETRY_FAILED_ON_START: move failed requests back to the queue, with a fresh retry budget."""
+    client = clients.sync_client(settings)
+
+    def edit(payload: bytes) -> bytes:
+        try:
+            return fresh_budget(payload)
+        except SerializationError:
+            return payload
+
+    try:
+        moved = retry_failed(client, scope, edit=edit)
+    except NetspyError:
+        raise
+    finally:
+        client.close()
+        client.connection_pool.disconnect()
+    if moved.queued:
+        spider.logger.info("{} failed request(s) of earlier runs are queued again", moved.queued)
+
+
+def _outages(built: Any, log: Any) -> Callable[[bool, float], None]:
+    def tell(away: bool, seconds: float) -> None:  # noqa: FBT001 - the frontier's callback
+        if away:
+            log.warning("Redis is away; waiting for it (nothing is lost, work goes on when it is back)")
+        else:
+            log.info("Redis is back after {:.1f} s", seconds)
+        built.outage(away, seconds)
+
+    return tell
+
+
+def _pack(request: Any) -> bytes:
+    packed: bytes = request.pack()
+    return packed
+
+
+def _memory_full(alerts: Alerts, log: Any, *, full: bool) -> None:
+    if full:
+        alerts.raise_alert("redis_full", "Redis has no memory left (maxmemory): new requests wait until there is; free memory or raise it")
+    else:
+        log.info("Redis takes new requests again")
+
+
+def _unreadable(spider: Any, alerts: Alerts, n: int) -> None:
+    for _ in range(n):
+        spider.counters.fail("unreadable")
+    alerts.raise_alert("unreadable", f"{n} queued request(s) can't be read by this version and went to the failed list")
