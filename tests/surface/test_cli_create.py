@@ -1,14 +1,17 @@
 """`netspy create`: what it writes runs as it is, passes ruff, and never replaces a file."""
 
 import ast
+import os
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
 from netspy import settings
 from netspy.cli import main
 from netspy.cli.create import module_and_class
+from netspy.observe.summary import parse_line
 
 
 @pytest.fixture
@@ -200,3 +203,60 @@ def test_a_folder_that_cannot_be_written_is_one_line(create, workdir):
 )
 def test_names_of_files_and_classes(name, made):
     assert module_and_class(name, "spider") == made
+
+
+def crawl(folder, *arguments, **settings_given):
+    """Run a script in `folder` as a user would; (its summary, what it said)."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, **{f"NETSPY_{name}": value for name, value in settings_given.items()}},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return parse_line(done.stdout.splitlines()[-1]), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", ["air", "spider"])
+@pytest.mark.parametrize("script", ["main.py", "spiders/shop_spider.py"])
+def test_a_new_project_crawls_as_it_is(create, workdir, site, request, kind, script):
+    site.route("/", "<title>A shop</title>")
+    create("-p", "shop", "--kind", kind)
+    spider = workdir / "shop/spiders/shop_spider.py"
+    spider.write_text(spider.read_text("utf-8").replace("https://example.com/", site.url("/")))
+    given = {"REDIS_URL": request.getfixturevalue("redis_url")} if kind == "spider" else {}
+    summary, said = crawl(workdir / "shop", script, **given)
+    assert (summary.spider, summary.request_ok, summary.items, summary.outcome) == (
+        "ShopSpider",
+        1,
+        1,
+        "finished",
+    )
+    assert "A shop" in said
+
+
+def test_a_new_item_is_stored_in_its_table_once_per_key(create, workdir, site):
+    site.route("/", "<title>A shop</title>")
+    create("-i", "product", "--table", "goods")
+    (workdir / "main.py").write_text(
+        textwrap.dedent(f"""\
+        import netspy as mw
+        from product_item import ProductItem
+
+        class Shop(mw.AirSpider):
+            def start_requests(self):
+                yield mw.Request("{site.url("/")}")
+
+            def parse(self, request, response):
+                yield ProductItem(url=response.url, title="one")
+                yield ProductItem(url=response.url, title="two")
+
+        Shop(ITEM_PIPELINES=["netspy.pipelines.jsonl.JsonlPipeline"]).start()
+        """)
+    )
+    summary, _ = crawl(workdir, "main.py")
+    assert (summary.items, summary.item_dedup_dropped) == (1, 1)
+    assert (workdir / "goods.jsonl").read_text("utf-8").count("\n") == 1
