@@ -197,24 +197,26 @@ def test_a_terminal_that_stands_still_does_not_eat_the_memory(screen):
 )
 def test_the_terminal_is_usable_however_the_process_ends(screen, end):
     code = textwrap.dedent(f"""
-        import os, sys, threading
+        import os, sys
         from netspy.observe.panel import make_progress
         from netspy.observe.progress import Snapshot
         from netspy.settings import Settings
         progress = make_progress(Settings())
         progress.update(Snapshot(spider="News"))
-        while progress._live._live_render._shape is None or progress._live._live_render.last_render_height < 3:
-            threading.Event().wait(0.01)
+        sys.stdin.readline()
         {end}
     """)
-    process = subprocess.run(
-        [sys.executable, "-c", code], stdout=screen.stream, stderr=screen.stream, timeout=30, check=False
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=screen.stream, stderr=screen.stream
     )
-    assert process.returncode != 0
-    screen.wait_for("News")
-    assert screen.text.rfind("\x1b[?25h") > screen.text.rfind("\x1b[?25l")
+    with process:
+        screen.wait_for("News.*╯")
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        assert process.wait(30) != 0
     if "kill" not in end:
-        screen.wait_for("╯.*" if "Value" not in end else "ValueError")
+        screen.wait_for(end.partition(" ")[2].partition("(")[0])
+    assert screen.text.rfind("\x1b[?25h") > screen.text.rfind("\x1b[?25l")
 
 
 @pytest.mark.parametrize(
