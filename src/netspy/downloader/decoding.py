@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 import zlib
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -27,7 +28,19 @@ ZSTD_SLICE = 256  # a 4-byte block can stand for 128 KiB, so one slice makes 8 M
 UNLIMITED = sys.maxsize - 1
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+GZIP = 16 + zlib.MAX_WBITS  # zlib's way of saying: with gzip's frame
 ALIASES = {"x-gzip": "gzip"}
+
+
+def fastest_inflate() -> Any:
+    """ISA-L's module where it is installed: the same interface and checks as zlib's in half the time."""
+    try:
+        return import_module("isal.isal_zlib")
+    except ImportError:
+        return zlib
+
+
+inflate_engine: Any = fastest_inflate()
 
 
 class BodyError(Exception):
@@ -82,7 +95,7 @@ class GzipDecoder:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._member: Any = zlib.decompressobj(31)
+        self._member: Any = inflate_engine.decompressobj(GZIP)
         self._fed = False
         self._rest = b""  # the first byte of what may be a next member
         self._over = False
@@ -100,7 +113,7 @@ class GzipDecoder:
                     else:
                         self._over = True
                     break
-                self._member = zlib.decompressobj(31)
+                self._member = inflate_engine.decompressobj(GZIP)
             self._fed = True
             piece = inflate(self._member, data, "gzip", self._budget)
             if piece:
@@ -133,7 +146,7 @@ class DeflateDecoder:
                 self._head = data
                 return b""
             is_zlib = data[0] & 0x0F == 8 and (data[0] << 8 | data[1]) % 31 == 0
-            self._inflater = zlib.decompressobj(zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS)
+            self._inflater = inflate_engine.decompressobj(zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS)
             self._head = b""
         return b"" if self._inflater.eof else inflate(self._inflater, data, "deflate", self._budget)
 
@@ -147,7 +160,7 @@ def inflate(inflater: Any, data: bytes, coding: str, budget: Budget) -> bytes:
     """Run zlib over `data`, one byte over the budget at most, so that a bomb costs no memory."""
     try:
         piece: bytes = inflater.decompress(data, budget.left + 1)
-    except zlib.error as error:
+    except inflate_engine.error as error:
         raise BodyError("decode", f"the body is not valid {coding}: {error}") from None
     budget.spend(len(piece))
     return piece

@@ -206,17 +206,17 @@ class Transfer:
     """An easy handle, prepared once and used for many hops.
 
     `base` options hold for every hop. Whatever a hop sets beyond URL and headers is undone by a reset before
-    the handle is used again, so that no hop can inherit another's body, proxy or certificate.
+    a hop with other options, so that none can inherit another's body, proxy or certificate.
     """
 
     __slots__ = (
         "_base",
-        "_changed",
         "_error",
         "_headers",
         "_impersonate",
         "_kept",
         "_lines",
+        "_options",
         "_user",
         "easy",
         "got",
@@ -246,7 +246,7 @@ class Transfer:
         setopt(self.easy, HEADERDATA, self._user)
         self._lines: tuple[bytes, ...] | None = None
         self._headers: Any = None
-        self._changed = False
+        self._options: list[Option] | None = []
         self._set(self._base)
 
     def _set(self, options: Iterable[Option]) -> None:
@@ -266,10 +266,14 @@ class Transfer:
 
     def arm(self, url: str, lines: tuple[bytes, ...], options: list[Option]) -> None:
         """Make ready for one hop. Raises ValueError when libcurl refuses an option."""
-        if self._changed:
-            lib.curl_easy_reset(self.easy)
-            self._kept.clear()
-            self._prepare()
+        if options != self._options:
+            if self._options != []:
+                lib.curl_easy_reset(self.easy)
+                self._kept.clear()
+                self._prepare()
+            self._options = None  # unknown until all are set
+            self._set(options)
+            self._options = options
         lib._curl_easy_setopt(self.easy, URL, url.encode("ascii"))  # noqa: SLF001
         if lines is not self._lines and lines != self._lines:
             slist = ffi.NULL
@@ -279,14 +283,13 @@ class Transfer:
             lib._curl_easy_setopt(self.easy, HTTPHEADER, kept)  # noqa: SLF001
             self._headers = kept  # the list set before is freed only now, when libcurl has let go of it
             self._lines = lines
-        if options:
-            self._changed = True
-            self._set(options)
 
     def forget(self) -> None:
         """Let go of the page and of the body that was sent; `arm` resets the handle before its next use."""
         self.got.clear()
-        self._kept.clear()
+        if self._kept:
+            self._kept.clear()
+            self._options = None
 
     def error_text(self) -> str:
         """What libcurl says about the failure of the last hop."""

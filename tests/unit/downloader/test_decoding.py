@@ -28,6 +28,12 @@ CODED = {
 }
 
 
+@pytest.fixture(params={zlib, decoding.fastest_inflate()}, ids=lambda module: module.__name__, autouse=True)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What inflates gzip and deflate: zlib, and ISA-L where it is installed."""
+    monkeypatch.setattr(decoding, "inflate_engine", request.param)
+
+
 def decode(coded: bytes, *header: str, step: int = 1 << 20, cap: int = 0) -> bytes:
     decoder = decoding.decoder_for(decoding.codings(header), cap)
     out = b"".join(decoder.feed(coded[start : start + step]) for start in range(0, len(coded), step))

@@ -3,6 +3,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
+import sys
+import textwrap
 import time
 
 import pytest
@@ -89,13 +92,13 @@ async def test_the_time_limit_holds_for_the_whole_chain_of_redirects(raw, make) 
 
 @pytest.mark.parametrize("timeout", [0.2, (5, 0.2), [0.1, 0.1]])
 async def test_a_requests_own_timeout_wins_and_ends_with_it(raw, d, timeout) -> None:
-    raw.on("/", [0.6, reply()])
+    raw.on("/", [0.4, reply()])
     own = Request(raw.url("/"), timeout=timeout)
     if timeout == (5, 0.2):
         assert (await d.fetch(own)).content == b"ok"  # 5.2 s in all
     else:
         assert (await failure(d, own)).reason == "timeout"
-    assert (await d.fetch(Request(raw.url("/")))).content == b"ok"
+    assert (await d.fetch(Request(raw.url("/fine")))).content == b"ok"
 
 
 async def test_a_longer_own_timeout_is_given(raw, make) -> None:
@@ -219,6 +222,48 @@ def test_a_plain_asyncio_loop_works_too() -> None:
             return bodies[0].content
 
     assert asyncio.run(crawl()) == b"plain"
+
+
+def test_nothing_is_left_open_at_exit(tmp_path) -> None:
+    script = tmp_path / "crawl.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import asyncio
+            import sys
+            from netspy.downloader.curl import CurlDownloader
+            from netspy.errors import DownloadError
+            from netspy.messages.request import Request
+            from netspy.settings import Settings
+
+            async def answer(reader, writer):
+                await reader.readuntil(b"\\r\\n\\r\\n")
+                writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")
+                await reader.read()
+                writer.close()
+
+            async def main():
+                async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+                    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+                    downloader = CurlDownloader(Settings())
+                    assert (await downloader.fetch(Request(url))).content == b"ok"
+                    assert (await downloader.fetch(Request(url, "POST", data={"a": 1}, impersonate="chrome"))).ok
+                    running = asyncio.create_task(downloader.fetch(Request(url, timeout=(5, 5))))
+                    await asyncio.sleep(0)
+                    await downloader.close()
+                    try:
+                        await running
+                    except DownloadError:
+                        print("closed")
+
+            asyncio.run(main())
+            """
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", str(script)], capture_output=True, text=True, timeout=30
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("closed\n", "", 0)
 
 
 async def test_without_epoll_the_loop_watches_the_sockets(raw, make, monkeypatch) -> None:
