@@ -200,6 +200,8 @@ async def play(
 ) -> bool:
     """Do the steps; whether the connection goes on."""
     for step in answer if isinstance(answer, list | tuple) else [answer]:
+        if writer.is_closing():
+            return False  # the client is gone
         do = step(seen) if callable(step) else step
         if do is CLOSE:
             return False

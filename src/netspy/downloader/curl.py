@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 RECEIVE_BUFFER = 131072  # bytes libcurl reads from a socket at a time
-SPARE_CONNECTIONS = 64  # kept beyond the number of requests in flight, so that none in use is evicted
+SPARE_FILES = 128  # descriptors left to the rest of the process
 
 
 class Answer(NamedTuple):
@@ -54,7 +54,7 @@ class CurlDownloader:
         self._accept_encoding = decoding.accept_encoding()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._max_connects = settings.SPIDER_THREAD_COUNT * 2 + SPARE_CONNECTIONS
+        self._max_connects = connections_kept(settings.SPIDER_THREAD_COUNT, open_files())
         if settings.DOWNLOADER_IMPERSONATE:
             self._check_impersonate(settings.DOWNLOADER_IMPERSONATE)
 
@@ -278,6 +278,25 @@ class Defaults(NamedTuple):
 
     headers: Mapping[str, str]
     lines: tuple[bytes, ...]
+
+
+def connections_kept(in_flight: int, files: int) -> int:
+    """How many connections to keep, busy and idle, for `in_flight` requests at a time and `files`
+    descriptors.
+
+    More than are in flight, or busy ones would be closed for new ones; not so many that files run out on a
+    crawl of many hosts.
+    """
+    return max(in_flight + 1, min(in_flight * 2 + 64, files - SPARE_FILES))
+
+
+def open_files() -> int:
+    """How many files this process may have open."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, which has no such limit
+        return 1 << 16
+    return int(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def closed(out: Outgoing) -> NetspyError:

@@ -80,7 +80,10 @@ class Outgoing:
                 f"{self.method!r:.80} is no HTTP method; it must be one word without special characters"
             )
         if kwargs:
-            self._read(kwargs, request.encoding or "utf-8")
+            try:
+                self._read(kwargs, request.encoding or "utf-8")
+            except UnicodeError as error:
+                raise unsendable(error) from None
 
     def _read(self, kwargs: Mapping[str, Any], encoding: str) -> None:
         self.body = bodies.encode(kwargs, encoding=encoding)
@@ -121,7 +124,13 @@ class Outgoing:
         self.url = url
 
     def lines(self, defaults: Mapping[str, str], jar_cookies: list[tuple[str, str]]) -> tuple[bytes, ...]:
-        """The header lines of this hop."""
+        """The header lines of this hop. Raises RequestError for text that has no UTF-8 form."""
+        try:
+            return self._lines(defaults, jar_cookies)
+        except UnicodeError as error:
+            raise unsendable(error) from None
+
+    def _lines(self, defaults: Mapping[str, str], jar_cookies: list[tuple[str, str]]) -> tuple[bytes, ...]:
         pairs = headers.merge(defaults, self.headers)
         lines = [headers.line(name, value) for name, value in pairs]
         if self.body is not None or self.method in _SENDS_LENGTH:
@@ -168,6 +177,11 @@ class Outgoing:
                     (CurlOpt.CONNECTTIMEOUT_MS, milliseconds(self.connect_s)),
                 ]
         return out
+
+
+def unsendable(error: UnicodeError) -> RequestError:
+    """The error of text that can't be turned into bytes, such as half of a surrogate pair."""
+    return RequestError(f"a header, cookie or body of the request can't be encoded: {error}")
 
 
 def milliseconds(seconds: float) -> int:
@@ -284,7 +298,7 @@ def verify_options(verify: Any) -> list[Option]:
                 f"verify={path!r} does not exist; give a CA file or folder in PEM form, True or False"
             )
         where = CurlOpt.CAPATH if os.path.isdir(path) else CurlOpt.CAINFO  # noqa: PTH112
-        return [(CurlOpt.SSL_VERIFYPEER, 1), (CurlOpt.SSL_VERIFYHOST, 2), (where, path.encode())]
+        return [(CurlOpt.SSL_VERIFYPEER, 1), (CurlOpt.SSL_VERIFYHOST, 2), (where, os.fsencode(path))]
     return [(CurlOpt.SSL_VERIFYPEER, 1 if verify else 0), (CurlOpt.SSL_VERIFYHOST, 2 if verify else 0)]
 
 
@@ -297,6 +311,4 @@ def cert_options(cert: Any) -> list[Option]:
     for path in files[:2]:
         if path is not None and not os.path.exists(path):  # noqa: PTH110  as above
             raise RequestError(f"cert={os.fspath(path)!r} does not exist")
-    return [
-        (number, os.fspath(value).encode()) for number, value in zip(numbers, files, strict=False) if value
-    ]
+    return [(number, os.fsencode(value)) for number, value in zip(numbers, files, strict=False) if value]

@@ -7,6 +7,7 @@ import io
 import pytest
 
 from netspy.downloader import body, failures, headers, outgoing, redirects, transfer
+from netspy.downloader.curl import connections_kept
 from netspy.downloader.decoding import BodyError
 from netspy.downloader.outgoing import Outgoing
 from netspy.downloader.pool import Activity
@@ -218,12 +219,28 @@ def test_timeouts_that_are_none(given: object) -> None:
         {"proxies": "http://x"},
         {"cert": ()},
         {"method": "BAD METHOD"},
+        {"data": "\ud800", "encoding": "utf-16"},
+        {"auth": ("\ud800", "x")},
         {"method": "GET\r\nX: y"},
     ],
 )
 def test_keywords_that_can_not_be_sent_are_named(keywords: dict) -> None:
     with pytest.raises(RequestError):
         out(**keywords).options()
+
+
+def test_half_a_surrogate_pair_is_no_header() -> None:
+    for keywords in ({"headers": {"X": "\ud800"}}, {"cookies": {"a": "\ud800"}}):
+        with pytest.raises(RequestError, match="encoded"):
+            out(**keywords).lines({}, [])
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "files", "kept"),
+    [(16, 1024, 96), (300, 1024, 664), (1000, 1024, 1001), (16, 100, 17), (5000, 1 << 20, 10064)],
+)
+def test_connections_kept(in_flight: int, files: int, kept: int) -> None:
+    assert connections_kept(in_flight, files) == kept
 
 
 def test_sub_millisecond_limits_do_not_become_no_limit() -> None:
