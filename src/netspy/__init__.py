@@ -54,11 +54,16 @@ _HOMES = {
     "Item": "netspy.messages.item",
     "UpdateItem": "netspy.messages.item",
     "get_logger": "netspy.observe.log",
-    **dict.fromkeys(
-        "NetspyError ConfigError SpiderError RequestError ResponseError ValidationError NotRetryError ItemError "
-        "PipelineError DedupError".split(),
-        "netspy.errors",
-    ),
+    "NetspyError": "netspy.errors",
+    "ConfigError": "netspy.errors",
+    "SpiderError": "netspy.errors",
+    "RequestError": "netspy.errors",
+    "ResponseError": "netspy.errors",
+    "ValidationError": "netspy.errors",
+    "NotRetryError": "netspy.errors",
+    "ItemError": "netspy.errors",
+    "PipelineError": "netspy.errors",
+    "DedupError": "netspy.errors",
 }
 
 __all__ = [

@@ -1,29 +1,29 @@
 """Every exception that netspy raises. Import them from :mod:`netspy` or :mod:`netspy.exceptions`.
 
-    NetspyError
-    ├── ConfigError                 a setting, an argument or a store that can't be used as given   (exit 3)
-    │   └── MissingExtraError       an optional dependency isn't installed
-    ├── StoreLostError              the shared store lost this run's keys while the run was alive   (exit 5)
-    │   └── StoreUnavailableError   the store did not answer for longer than allowed
-    ├── SpiderError                 the spider's own code or declaration is at fault
-    │   ├── UnknownCallbackError    a callback name that the spider doesn't have
-    │   ├── BadYieldError           a callback yielded what netspy can't take
-    │   └── SeedingError            start_requests raised                                           (exit 4)
-    ├── RequestError                one request can't be made or didn't succeed
-    │   ├── InvalidUrlError         the URL doesn't parse, or its scheme can't be fetched
-    │   ├── SerializationError      a value in the request can't travel between processes
-    │   ├── DownloadError           the fetch failed; `.reason` names how, `.retryable` says whether to try again
-    │   │   └── ResponseTooLargeError
-    │   ├── HttpStatusError         the answer's status is not accepted
-    │   ├── AntiBotError  ProxyUnavailableError  UserUnavailableError
-    │   └── CallbackTimeoutError    a callback ran past SPIDER_TASK_MAX_SECONDS
-    ├── ContentTypeRejectedError    the content type isn't in ALLOWED_CONTENT_TYPES
-    ├── ResponseError               the response can't be read as asked (e.g. `.json()` of HTML)
-    ├── ValidationError             raised by `validate`: fetch this request again
-    ├── NotRetryError               raised by user code: drop this request, don't retry
-    ├── ItemError                   an item can't be stored as it is
-    ├── PipelineError               a pipeline failed
-    └── DedupError                  the dedup filter can't be used
+NetspyError
+├── ConfigError                 a setting, an argument or a store that can't be used as given   (exit 3)
+│   └── MissingExtraError       an optional dependency isn't installed
+├── StoreLostError              the shared store lost this run's keys while the run was alive   (exit 5)
+│   └── StoreUnavailableError   the store did not answer for longer than allowed
+├── SpiderError                 the spider's own code or declaration is at fault
+│   ├── UnknownCallbackError    a callback name that the spider doesn't have
+│   ├── BadYieldError           a callback yielded what netspy can't take
+│   └── SeedingError            start_requests raised                                           (exit 4)
+├── RequestError                one request can't be made or didn't succeed
+│   ├── InvalidUrlError         the URL doesn't parse, or its scheme can't be fetched
+│   ├── SerializationError      a value in the request can't travel between processes
+│   ├── DownloadError           the fetch failed; `.reason` names how, `.retryable` says whether to try again
+│   │   └── ResponseTooLargeError
+│   ├── HttpStatusError         the answer's status is not accepted
+│   ├── AntiBotError  ProxyUnavailableError  UserUnavailableError
+│   └── CallbackTimeoutError    a callback ran past SPIDER_TASK_MAX_SECONDS
+├── ContentTypeRejectedError    the content type isn't in ALLOWED_CONTENT_TYPES
+├── ResponseError               the response can't be read as asked (e.g. `.json()` of HTML)
+├── ValidationError             raised by `validate`: fetch this request again
+├── NotRetryError               raised by user code: drop this request, don't retry
+├── ItemError                   an item can't be stored as it is
+├── PipelineError               a pipeline failed
+└── DedupError                  the dedup filter can't be used
 """
 
 from __future__ import annotations

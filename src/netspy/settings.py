@@ -23,9 +23,14 @@ from netspy.errors import ConfigError
 DEFAULT_ORIGIN = "default"
 
 
-def _doc(text: str, unit: str = "", group: str = "", *, ge: float | None = None, gt: float | None = None) -> Meta:
+def _doc(
+    text: str, unit: str = "", group: str = "", *, ge: float | None = None, gt: float | None = None
+) -> Meta:
     """The description of one setting: a sentence, its unit, and the bounds of its value."""
-    return Meta(description=text, extra={"unit": unit, "group": group}, ge=ge, gt=gt)
+    extra = {"unit": unit, "group": group}
+    if gt is not None:
+        return Meta(description=text, extra=extra, gt=gt)
+    return Meta(description=text, extra=extra) if ge is None else Meta(description=text, extra=extra, ge=ge)
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,61 +41,121 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # run
     PROJECT_NAME: Annotated[str, _doc("Name shown in the summary and in alerts.", group="run")] = "netspy"
-    SPIDER_THREAD_COUNT: Annotated[
-        int, _doc("Requests in flight per process.", "requests", "run", ge=1)
-    ] = 16
+    SPIDER_THREAD_COUNT: Annotated[int, _doc("Requests in flight per process.", "requests", "run", ge=1)] = 16
     SPIDER_MAX_RETRY_TIMES: Annotated[
-        int, _doc("Further tries after the first one before a request counts as failed.", "tries", "run", ge=0)
+        int,
+        _doc("Further tries after the first one before a request counts as failed.", "tries", "run", ge=0),
     ] = 3
     SPIDER_RETRY_INTERVAL: Annotated[
         float, _doc("Fixed wait before a retry, added to RETRY_BACKOFF's.", "s", "run", ge=0)
     ] = 0.0
     COLLECTOR_TASK_COUNT: Annotated[
-        int, _doc("The most requests a node claims in one call and holds without having started them.", "requests", "run", ge=1)
+        int,
+        _doc(
+            "The most requests a node claims in one call and holds without having started them.",
+            "requests",
+            "run",
+            ge=1,
+        ),
     ] = 100
     REQUEST_BUFFER_MAX_CACHED: Annotated[
         int,
-        _doc("Discovered requests a node may hold before they are in the frontier; callbacks wait beyond it.", "requests", "run", ge=1),
+        _doc(
+            "Discovered requests a node may hold before they are in the frontier; callbacks wait beyond it.",
+            "requests",
+            "run",
+            ge=1,
+        ),
     ] = 1000
     BUFFER_FLUSH_INTERVAL: Annotated[
-        float, _doc("The longest an item waits in the item buffer before its batch is written.", "s", "run", gt=0)
+        float,
+        _doc("The longest an item waits in the item buffer before its batch is written.", "s", "run", gt=0),
     ] = 0.1
     DONE_CHECK_INTERVAL: Annotated[
         float, _doc("How often an idle node asks whether the run is over.", "s", "run", gt=0)
     ] = 0.5
-    SPIDER_MAX_RUNTIME: Annotated[float, _doc("Stop gracefully after this long; 0 = no limit.", "s", "run", ge=0)] = 0.0
+    SPIDER_MAX_RUNTIME: Annotated[
+        float, _doc("Stop gracefully after this long; 0 = no limit.", "s", "run", ge=0)
+    ] = 0.0
     SPIDER_MAX_PAGES: Annotated[
-        int, _doc("Stop gracefully after this many downloaded pages on this node; 0 = no limit.", "pages", "run", ge=0)
+        int,
+        _doc(
+            "Stop gracefully after this many downloaded pages on this node; 0 = no limit.",
+            "pages",
+            "run",
+            ge=0,
+        ),
     ] = 0
     SPIDER_MAX_ITEMS: Annotated[
-        int, _doc("Stop gracefully after this many stored items on this node; 0 = no limit.", "items", "run", ge=0)
+        int,
+        _doc(
+            "Stop gracefully after this many stored items on this node; 0 = no limit.", "items", "run", ge=0
+        ),
     ] = 0
     SPIDER_MAX_ERRORS: Annotated[
-        int, _doc("Stop gracefully after this many failed requests on this node; 0 = no limit.", "requests", "run", ge=0)
+        int,
+        _doc(
+            "Stop gracefully after this many failed requests on this node; 0 = no limit.",
+            "requests",
+            "run",
+            ge=0,
+        ),
     ] = 0
     SPIDER_STOP_TIMEOUT: Annotated[
         float,
-        _doc("On SIGINT or SIGTERM, running pages get this long to finish before their leases are given back.", "s", "run", gt=0),
+        _doc(
+            "On SIGINT or SIGTERM, running pages get this long to finish before their leases are given back.",
+            "s",
+            "run",
+            gt=0,
+        ),
     ] = 8.0
     SPIDER_TASK_MAX_SECONDS: Annotated[
-        float, _doc("The longest one callback may run before its lease is no longer renewed.", "s", "run", gt=0)
+        float,
+        _doc("The longest one callback may run before its lease is no longer renewed.", "s", "run", gt=0),
     ] = 3600.0
     SPIDER_MAX_UNACKED: Annotated[
         int,
-        _doc("Pages fetched whose items are not stored yet; over it a node claims nothing more.", "requests", "run", ge=1),
+        _doc(
+            "Pages fetched whose items are not stored yet; over it a node claims nothing more.",
+            "requests",
+            "run",
+            ge=1,
+        ),
     ] = 2000
     SPIDER_MAX_DELIVERIES: Annotated[
         int,
-        _doc("A request whose lease expired this often after it had started goes to failed_requests (poison).", "deliveries", "run", ge=1),
+        _doc(
+            "A request whose lease expired this often after it had started goes to failed_requests (poison).",
+            "deliveries",
+            "run",
+            ge=1,
+        ),
     ] = 3
     CALLBACK_MAX_THREADS: Annotated[
-        int, _doc("The most threads for plain `def` callbacks; the pool starts with one and grows when callbacks block.", "threads", "run", ge=1)
+        int,
+        _doc(
+            "The most threads for plain `def` callbacks; the pool starts with one and grows when callbacks block.",
+            "threads",
+            "run",
+            ge=1,
+        ),
     ] = 16
     CALLBACK_CHUNK: Annotated[
-        int, _doc("How many values are drawn from a callback's generator before they are handed over.", "values", "run", ge=1)
+        int,
+        _doc(
+            "How many values are drawn from a callback's generator before they are handed over.",
+            "values",
+            "run",
+            ge=1,
+        ),
     ] = 500
     DUMP_UNFINISHED_ON_EXIT: Annotated[
-        bool, _doc("AirSpider: write what is still queued to FAILED_REQUEST_PATH's folder at a stop, and go on from it at the next start.", group="run")
+        bool,
+        _doc(
+            "AirSpider: keep what is unfinished at a stop beside FAILED_REQUEST_PATH, for RETRY_FAILED_ON_START.",
+            group="run",
+        ),
     ] = True
     FAILED_REQUEST_PATH: Annotated[
         str, _doc("AirSpider: requests that failed for good, one JSON object per line.", "path", "run")
@@ -111,131 +176,307 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # distributed
     REDIS_URL: Annotated[
-        str, _doc('redis://, rediss://, unix:// or "embedded" (a private server in EMBEDDED_DATA_DIR).', "URL", "distributed")
+        str,
+        _doc(
+            'redis://, rediss://, unix:// or "embedded" (a private server in EMBEDDED_DATA_DIR).',
+            "URL",
+            "distributed",
+        ),
     ] = "redis://localhost:6379/0"
     REDIS_KEY_PREFIX: Annotated[str, _doc("Prefix of all keys.", group="distributed")] = "netspy"
     REDIS_CONNECT_TIMEOUT: Annotated[
         float, _doc("How long one connection attempt may take.", "s", "distributed", gt=0)
     ] = 5.0
     REDIS_START_TIMEOUT: Annotated[
-        float, _doc("How long a start waits for a Redis that does not answer before it is an error.", "s", "distributed", ge=0)
+        float,
+        _doc(
+            "How long a start waits for a Redis that does not answer before it is an error.",
+            "s",
+            "distributed",
+            ge=0,
+        ),
     ] = 10.0
     REDIS_OUTAGE_TIMEOUT: Annotated[
-        float, _doc("How long a running node waits for a Redis that went away; 0 = for ever.", "s", "distributed", ge=0)
+        float,
+        _doc(
+            "How long a running node waits for a Redis that went away; 0 = for ever.",
+            "s",
+            "distributed",
+            ge=0,
+        ),
     ] = 0.0
     EMBEDDED_DATA_DIR: Annotated[
-        str, _doc("Folder of the embedded Redis: its append-only file, socket and lock.", "path", "distributed")
+        str,
+        _doc("Folder of the embedded Redis: its append-only file, socket and lock.", "path", "distributed"),
     ] = ".netspy"
     SPIDER_KEEP_ALIVE: Annotated[bool, _doc("Stay when the queue is empty.", group="distributed")] = False
     SPIDER_SEED_LOCK_TTL: Annotated[
-        int, _doc("How long the mark *seeded* is kept; after it the next start seeds again.", "s", "distributed", ge=1)
+        int,
+        _doc(
+            "How long the mark *seeded* is kept; after it the next start seeds again.",
+            "s",
+            "distributed",
+            ge=1,
+        ),
     ] = 86400
     SPIDER_SEEDING_TTL: Annotated[
-        float, _doc("A seeding node that has not renewed its lock for this long is replaced.", "s", "distributed", gt=0)
+        float,
+        _doc(
+            "A seeding node that has not renewed its lock for this long is replaced.",
+            "s",
+            "distributed",
+            gt=0,
+        ),
     ] = 10.0
     SPIDER_SEED_AHEAD: Annotated[
         int, _doc("Seeding pauses while this many requests are queued.", "requests", "distributed", ge=1)
     ] = 10_000
     SPIDER_STARTUP_GRACE: Annotated[
-        float, _doc("A node that never had work waits this long before it may call the run finished; 0 = off.", "s", "distributed", ge=0)
+        float,
+        _doc(
+            "A node that never had work waits this long before it may call the run finished; 0 = off.",
+            "s",
+            "distributed",
+            ge=0,
+        ),
     ] = 10.0
     SPIDER_TASK_LEASE: Annotated[
         float,
-        _doc("A claimed request belongs to its node this long, renewed while the node lives; 0 = never run twice: what a dead node held is listed as failed.", "s", "distributed", ge=0),
+        _doc(
+            "A claimed request belongs to its node this long, renewed while it lives; 0 = nothing runs twice.",
+            "s",
+            "distributed",
+            ge=0,
+        ),
     ] = 600.0
-    HEARTBEAT_INTERVAL: Annotated[float, _doc("Between two heartbeats of a node.", "s", "distributed", gt=0)] = 3.0
+    HEARTBEAT_INTERVAL: Annotated[
+        float, _doc("Between two heartbeats of a node.", "s", "distributed", gt=0)
+    ] = 3.0
     HEARTBEAT_STALE: Annotated[
-        float, _doc("A node without a heartbeat for this long is dead and its requests are taken over.", "s", "distributed", gt=0)
+        float,
+        _doc(
+            "A node without a heartbeat for this long is dead and its requests are taken over.",
+            "s",
+            "distributed",
+            gt=0,
+        ),
     ] = 15.0
-    RUN_ID: Annotated[str, _doc("Identity of this run; with it every run crawls afresh.", group="distributed")] = ""
+    RUN_ID: Annotated[
+        str, _doc("Identity of this run; with it every run crawls afresh.", group="distributed")
+    ] = ""
     DEDUP_SCOPE: Annotated[
         Literal["auto", "run", "spider"],
-        _doc("run: each run crawls everything again; spider: never again what an earlier run crawled; auto: run when RUN_ID is set.", group="distributed"),
+        _doc(
+            "run: each run crawls everything again; spider: never what an earlier run crawled; auto: run.",
+            group="distributed",
+        ),
     ] = "auto"
-    RUN_TTL: Annotated[int, _doc("How long the keys of a run with RUN_ID are kept.", "s", "distributed", ge=1)] = 604800
+    RUN_TTL: Annotated[
+        int, _doc("How long the keys of a run with RUN_ID are kept.", "s", "distributed", ge=1)
+    ] = 604800
 
     # tasks and batches
-    TASK_POLL_INTERVAL: Annotated[float, _doc("Between two looks at the task source.", "s", "task", gt=0)] = 2.0
+    TASK_POLL_INTERVAL: Annotated[float, _doc("Between two looks at the task source.", "s", "task", gt=0)] = (
+        2.0
+    )
     TASK_BATCH_SIZE: Annotated[int, _doc("Tasks fetched at a time.", "tasks", "task", ge=1)] = 100
-    TASK_EXHAUST_POLLS: Annotated[int, _doc("Empty looks in a row after which the source is exhausted.", "polls", "task", ge=1)] = 3
-    BATCH_INTERVAL: Annotated[float, _doc("Between the starts of two batches.", "BATCH_INTERVAL_UNIT", "task", gt=0)] = 7.0
-    BATCH_INTERVAL_UNIT: Annotated[Literal["day", "hour", "minute"], _doc("Unit of BATCH_INTERVAL.", group="task")] = "day"
-    BATCH_MONITOR_INTERVAL: Annotated[float, _doc("Between two passes of the batch master.", "s", "task", gt=0)] = 10.0
-    BATCH_LOST_TASK_STALE: Annotated[float, _doc("A task in process for this long without a sign of life is lost.", "s", "task", gt=0)] = 600.0
+    TASK_EXHAUST_POLLS: Annotated[
+        int, _doc("Empty looks in a row after which the source is exhausted.", "polls", "task", ge=1)
+    ] = 3
+    BATCH_INTERVAL: Annotated[
+        float, _doc("Between the starts of two batches.", "BATCH_INTERVAL_UNIT", "task", gt=0)
+    ] = 7.0
+    BATCH_INTERVAL_UNIT: Annotated[
+        Literal["day", "hour", "minute"], _doc("Unit of BATCH_INTERVAL.", group="task")
+    ] = "day"
+    BATCH_MONITOR_INTERVAL: Annotated[
+        float, _doc("Between two passes of the batch master.", "s", "task", gt=0)
+    ] = 10.0
+    BATCH_LOST_TASK_STALE: Annotated[
+        float, _doc("A task in process for this long without a sign of life is lost.", "s", "task", gt=0)
+    ] = 600.0
     BATCH_PUSH_LIMIT: Annotated[int, _doc("Tasks the master claims at a time.", "tasks", "task", ge=1)] = 5000
     BATCH_TASK_ID_FIELD: Annotated[str, _doc("Primary key column of the task table.", group="task")] = "id"
-    BATCH_TASK_STATE_FIELD: Annotated[str, _doc("State column of the task table.", group="task")] = "batch_status"
-    BATCH_TASK_TIME_FIELD: Annotated[str, _doc("Time column of the task table.", group="task")] = "update_time"
+    BATCH_TASK_STATE_FIELD: Annotated[str, _doc("State column of the task table.", group="task")] = (
+        "batch_status"
+    )
+    BATCH_TASK_TIME_FIELD: Annotated[str, _doc("Time column of the task table.", group="task")] = (
+        "update_time"
+    )
 
     # download
-    REQUEST_TIMEOUT: Annotated[float, _doc("One fetch, redirects included, may take this long.", "s", "download", gt=0)] = 22.0
-    CONNECT_TIMEOUT: Annotated[float, _doc("Name look-up, connection and TLS may take this long.", "s", "download", gt=0)] = 10.0
+    REQUEST_TIMEOUT: Annotated[
+        float, _doc("One fetch, redirects included, may take this long.", "s", "download", gt=0)
+    ] = 22.0
+    CONNECT_TIMEOUT: Annotated[
+        float, _doc("Name look-up, connection and TLS may take this long.", "s", "download", gt=0)
+    ] = 10.0
     IDLE_TIMEOUT: Annotated[
         float, _doc("A transfer without a byte for this long is given up; 0 = off.", "s", "download", ge=0)
     ] = 15.0
-    USER_AGENT: Annotated[str, _doc("User-Agent header when a request has none; empty = netspy's own.", group="download")] = ""
-    RANDOM_USER_AGENT: Annotated[bool, _doc("Send a common browser's User-Agent, one per site.", group="download")] = False
-    USE_SESSION: Annotated[bool, _doc("Accepted; connections and cookies are always shared.", group="download")] = True
+    USER_AGENT: Annotated[
+        str, _doc("User-Agent header when a request has none; empty = netspy's own.", group="download")
+    ] = ""
+    RANDOM_USER_AGENT: Annotated[
+        bool, _doc("Send a common browser's User-Agent, one per site.", group="download")
+    ] = False
+    USE_SESSION: Annotated[
+        bool, _doc("Accepted; connections and cookies are always shared.", group="download")
+    ] = True
     COOKIES_ENABLED: Annotated[bool, _doc("Keep and send cookies.", group="download")] = True
     HTTPX_HTTP2: Annotated[bool, _doc("Use HTTP/2 where a TLS server offers it.", group="download")] = True
-    DOWNLOADER_IMPERSONATE: Annotated[str, _doc("Browser whose TLS and HTTP/2 fingerprint is used, e.g. chrome.", group="download")] = ""
-    VERIFY_TLS: Annotated[bool, _doc("Check certificates; a request's `verify=` overrides it.", group="download")] = True
+    DOWNLOADER_IMPERSONATE: Annotated[
+        str, _doc("Browser whose TLS and HTTP/2 fingerprint is used, e.g. chrome.", group="download")
+    ] = ""
+    VERIFY_TLS: Annotated[
+        bool, _doc("Check certificates; a request's `verify=` overrides it.", group="download")
+    ] = True
     MAX_REDIRECTS: Annotated[int, _doc("Redirects followed per fetch.", "hops", "download", ge=0)] = 20
     MAX_RESPONSE_SIZE: Annotated[
         int, _doc("The largest body accepted, after decompression; 0 = no limit.", "bytes", "download", ge=0)
     ] = 33554432
-    ALLOWED_CONTENT_TYPES: Annotated[list[str], _doc("Content types accepted, `text/*` allowed; empty = all.", group="download")] = msgspec.field(default_factory=list)
-    DOWNLOADER_MIDDLEWARES: Annotated[list[str], _doc("Classes wrapped around each fetch, outermost first.", group="download")] = msgspec.field(default_factory=list)
-    DOWNLOADER: Annotated[str, _doc("Class path of the downloader.", group="download")] = "netspy.downloader.curl.CurlDownloader"
-    SELECTOR_ENGINE: Annotated[Literal["turbohtml", "parsel"], _doc("What answers css() and xpath().", group="download")] = "turbohtml"
+    ALLOWED_CONTENT_TYPES: Annotated[
+        list[str], _doc("Content types accepted, `text/*` allowed; empty = all.", group="download")
+    ] = msgspec.field(default_factory=list)
+    DOWNLOADER_MIDDLEWARES: Annotated[
+        list[str], _doc("Classes wrapped around each fetch, outermost first.", group="download")
+    ] = msgspec.field(default_factory=list)
+    DOWNLOADER: Annotated[str, _doc("Class path of the downloader.", group="download")] = (
+        "netspy.downloader.curl.CurlDownloader"
+    )
+    SELECTOR_ENGINE: Annotated[
+        Literal["turbohtml", "parsel"], _doc("What answers css() and xpath().", group="download")
+    ] = "turbohtml"
     URL_IGNORE_PARAMS: Annotated[
-        list[str], _doc("Query parameters left out of the fingerprint, `utm_*` allowed; the URL fetched keeps them.", group="download")
+        list[str],
+        _doc(
+            "Query parameters left out of the fingerprint, `utm_*` allowed; the URL fetched keeps them.",
+            group="download",
+        ),
     ] = msgspec.field(default_factory=list)
 
     # politeness
-    CONCURRENT_REQUESTS_PER_DOMAIN: Annotated[int, _doc("Requests in flight per host and node; 0 = no limit.", "requests", "politeness", ge=0)] = 8
-    DOWNLOAD_DELAY: Annotated[float, _doc("Between two requests to one host on a node.", "s", "politeness", ge=0)] = 0.0
-    RANDOMIZE_DOWNLOAD_DELAY: Annotated[bool, _doc("Vary DOWNLOAD_DELAY between 0.5 and 1.5 times.", group="politeness")] = True
-    CHECK_STATUS_CODE: Annotated[bool, _doc("Apply the status policy; off: every status reaches the callback.", group="politeness")] = True
-    RETRY_STATUS_CODES: Annotated[list[int], _doc("Statuses tried again.", group="politeness")] = msgspec.field(default_factory=lambda: [429, 500, 502, 503, 504])
-    ACCEPT_STATUS_CODES: Annotated[list[int], _doc("Statuses besides 2xx and 3xx that reach the callback.", group="politeness")] = msgspec.field(default_factory=list)
-    RETRY_AFTER_MAX: Annotated[float, _doc("The longest Retry-After that is obeyed.", "s", "politeness", ge=0)] = 60.0
-    RETRY_BACKOFF: Annotated[float, _doc("First back-off before a retry; doubled each time, with jitter; 0 = at once.", "s", "politeness", ge=0)] = 0.5
+    CONCURRENT_REQUESTS_PER_DOMAIN: Annotated[
+        int, _doc("Requests in flight per host and node; 0 = no limit.", "requests", "politeness", ge=0)
+    ] = 8
+    DOWNLOAD_DELAY: Annotated[
+        float, _doc("Between two requests to one host on a node.", "s", "politeness", ge=0)
+    ] = 0.0
+    RANDOMIZE_DOWNLOAD_DELAY: Annotated[
+        bool, _doc("Vary DOWNLOAD_DELAY between 0.5 and 1.5 times.", group="politeness")
+    ] = True
+    CHECK_STATUS_CODE: Annotated[
+        bool, _doc("Apply the status policy; off: every status reaches the callback.", group="politeness")
+    ] = True
+    RETRY_STATUS_CODES: Annotated[list[int], _doc("Statuses tried again.", group="politeness")] = (
+        msgspec.field(default_factory=lambda: [429, 500, 502, 503, 504])
+    )
+    ACCEPT_STATUS_CODES: Annotated[
+        list[int], _doc("Statuses besides 2xx and 3xx that reach the callback.", group="politeness")
+    ] = msgspec.field(default_factory=list)
+    RETRY_AFTER_MAX: Annotated[
+        float, _doc("The longest Retry-After that is obeyed.", "s", "politeness", ge=0)
+    ] = 60.0
+    RETRY_BACKOFF: Annotated[
+        float,
+        _doc(
+            "First back-off before a retry; doubled each time, with jitter; 0 = at once.",
+            "s",
+            "politeness",
+            ge=0,
+        ),
+    ] = 0.5
     RETRY_BACKOFF_MAX: Annotated[float, _doc("The longest back-off.", "s", "politeness", ge=0)] = 60.0
-    CIRCUIT_FAILURE_THRESHOLD: Annotated[int, _doc("Failures in a row on one host after which it cools down; 0 = off.", "requests", "politeness", ge=0)] = 10
+    CIRCUIT_FAILURE_THRESHOLD: Annotated[
+        int,
+        _doc(
+            "Failures in a row on one host after which it cools down; 0 = off.",
+            "requests",
+            "politeness",
+            ge=0,
+        ),
+    ] = 10
     CIRCUIT_COOLDOWN: Annotated[float, _doc("How long a host cools down.", "s", "politeness", ge=0)] = 60.0
 
     # items and dedup
-    ITEM_PIPELINES: Annotated[list[str], _doc("Class paths of the pipelines; each gets every item.", group="items")] = msgspec.field(default_factory=lambda: ["netspy.pipelines.console.ConsolePipeline"])
+    ITEM_PIPELINES: Annotated[
+        list[str], _doc("Class paths of the pipelines; each gets every item.", group="items")
+    ] = msgspec.field(default_factory=lambda: ["netspy.pipelines.console.ConsolePipeline"])
     ITEM_DEFAULT_TABLE: Annotated[str, _doc("Table of plain dicts.", group="items")] = "items"
-    ITEM_MAX_CACHED_COUNT: Annotated[int, _doc("Items in the item buffer; callbacks wait beyond it.", "items", "items", ge=1)] = 5000
-    ITEM_BATCH_SIZE: Annotated[int, _doc("The most items handed to a pipeline at a time.", "items", "items", ge=1)] = 500
-    ITEM_FILTER_ENABLE: Annotated[bool, _doc("Drop Items whose fingerprint was stored before.", group="items")] = True
-    ITEM_RETRY_TIMES: Annotated[int, _doc("Further tries of a failing batch, after the first one, before it is split and its bad rows dead-lettered.", "tries", "items", ge=0)] = 3
-    ITEM_RETRY_BACKOFF: Annotated[float, _doc("First wait between them; doubled each time.", "s", "items", ge=0)] = 0.5
-    ITEM_WRITE_TIMEOUT: Annotated[float, _doc("The longest one call of a pipeline may take before it counts as failed; 0 = no limit.", "s", "items", ge=0)] = 300.0
-    FAILED_ITEM_PATH: Annotated[str, _doc("Items that could not be stored, one JSON object per line.", "path", "items")] = "failed_items.jsonl"
+    ITEM_MAX_CACHED_COUNT: Annotated[
+        int, _doc("Items in the item buffer; callbacks wait beyond it.", "items", "items", ge=1)
+    ] = 5000
+    ITEM_BATCH_SIZE: Annotated[
+        int, _doc("The most items handed to a pipeline at a time.", "items", "items", ge=1)
+    ] = 500
+    ITEM_FILTER_ENABLE: Annotated[
+        bool, _doc("Drop Items whose fingerprint was stored before.", group="items")
+    ] = True
+    ITEM_RETRY_TIMES: Annotated[
+        int,
+        _doc(
+            "Further tries of a failing batch, after the first one, before it is split and its bad rows dead-lettered.",
+            "tries",
+            "items",
+            ge=0,
+        ),
+    ] = 3
+    ITEM_RETRY_BACKOFF: Annotated[
+        float, _doc("First wait between them; doubled each time.", "s", "items", ge=0)
+    ] = 0.5
+    ITEM_WRITE_TIMEOUT: Annotated[
+        float,
+        _doc(
+            "The longest one call of a pipeline may take before it counts as failed; 0 = no limit.",
+            "s",
+            "items",
+            ge=0,
+        ),
+    ] = 300.0
+    FAILED_ITEM_PATH: Annotated[
+        str, _doc("Items that could not be stored, one JSON object per line.", "path", "items")
+    ] = "failed_items.jsonl"
     CSV_OUTPUT_DIR: Annotated[str, _doc("Folder of the CSV pipeline.", "path", "items")] = "."
     JSONL_OUTPUT_DIR: Annotated[str, _doc("Folder of the JSONL pipeline.", "path", "items")] = "."
     SQLITE_PATH: Annotated[str, _doc("Database file of the SQLite pipeline.", "path", "items")] = "items.db"
     DEDUP_FILTER: Annotated[
-        str, _doc('Request filter: auto, memory, lite, bloom, redis, redis-bloom, redis-set or a class path.', group="items")
+        str,
+        _doc(
+            "Request filter: auto, memory, lite, bloom, redis, redis-bloom, redis-set or a class path.",
+            group="items",
+        ),
     ] = "auto"
-    DEDUP_ERROR_RATE: Annotated[float, _doc("Chance that a new URL is taken for a known one, first layer.", "", "items", gt=0)] = 1e-6
-    DEDUP_INITIAL_CAPACITY: Annotated[int, _doc("Fingerprints in the first Bloom layer.", "fingerprints", "items", ge=1)] = 1_000_000
-    DEDUP_WARN_FILL_RATE: Annotated[float, _doc("Share of the total capacity at which a warning is sent.", "", "items", gt=0)] = 0.8
+    DEDUP_ERROR_RATE: Annotated[
+        float, _doc("Chance that a new URL is taken for a known one, first layer.", "", "items", gt=0)
+    ] = 1e-6
+    DEDUP_INITIAL_CAPACITY: Annotated[
+        int, _doc("Fingerprints in the first Bloom layer.", "fingerprints", "items", ge=1)
+    ] = 1_000_000
+    DEDUP_WARN_FILL_RATE: Annotated[
+        float, _doc("Share of the total capacity at which a warning is sent.", "", "items", gt=0)
+    ] = 0.8
     DEDUP_MAX_LAYERS: Annotated[int, _doc("The most Bloom layers.", "layers", "items", ge=1)] = 4
 
     # observation
-    LOG_LEVEL: Annotated[Literal["TRACE", "DEBUG", "INFO", "SUCCESS", "WARNING", "ERROR", "CRITICAL"], _doc("Least severe message shown.", group="ops")] = "INFO"
+    LOG_LEVEL: Annotated[
+        Literal["TRACE", "DEBUG", "INFO", "SUCCESS", "WARNING", "ERROR", "CRITICAL"],
+        _doc("Least severe message shown.", group="ops"),
+    ] = "INFO"
     LOG_FILE: Annotated[str | None, _doc("Also log to this file.", "path", "ops")] = None
     LOG_COLOR: Annotated[bool, _doc("Colours on a terminal; files never get any.", group="ops")] = True
     LOG_ROTATION: Annotated[str, _doc("Size or time at which LOG_FILE is rotated.", group="ops")] = "50 MB"
     LOG_RETENTION: Annotated[str, _doc("How long rotated log files are kept.", group="ops")] = "10 days"
-    METRICS_LOG_INTERVAL: Annotated[float, _doc("Between two progress lines when there is no terminal; 0 = none.", "s", "ops", ge=0)] = 10.0
-    PROGRESS: Annotated[Literal["auto", "panel", "lines", "off"], _doc("Progress display; auto: a panel on a terminal, else lines.", group="ops")] = "auto"
+    METRICS_LOG_INTERVAL: Annotated[
+        float, _doc("Between two progress lines when there is no terminal; 0 = none.", "s", "ops", ge=0)
+    ] = 10.0
+    PROGRESS: Annotated[
+        Literal["auto", "panel", "lines", "off"],
+        _doc("Progress display; auto: a panel on a terminal, else lines.", group="ops"),
+    ] = "auto"
     WARNING_ENABLE: Annotated[bool, _doc("Call the spider's `on_alert` hook.", group="ops")] = True
-    WARNING_INTERVAL: Annotated[float, _doc("The same alert is not sent again within this time.", "s", "ops", ge=0)] = 300.0
+    WARNING_INTERVAL: Annotated[
+        float, _doc("The same alert is not sent again within this time.", "s", "ops", ge=0)
+    ] = 300.0
 
     def __post_init__(self) -> None:
         """Cross-checks between settings."""
@@ -256,7 +497,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(f"DEDUP_WARN_FILL_RATE={self.DEDUP_WARN_FILL_RATE:g} must lie between 0 and 1")
         for name, what in (("REDIS_KEY_PREFIX", self.REDIS_KEY_PREFIX), ("RUN_ID", self.RUN_ID)):
             if "{" in what or "}" in what:
-                raise ConfigError(f"{name}={what!r} contains a brace, which Redis Cluster reads as a hash tag; leave braces out")
+                raise ConfigError(
+                    f"{name}={what!r} contains a brace, which Redis Cluster reads as a hash tag; leave braces out"
+                )
         if not self.REDIS_KEY_PREFIX:
             raise ConfigError("REDIS_KEY_PREFIX is empty; give the keys a prefix, e.g. 'netspy'")
 
@@ -265,16 +508,62 @@ FIELDS: dict[str, Any] = get_type_hints(Settings, include_extras=True)
 
 # Names that tune another engine's internals. They are accepted, have no effect here, and say so once.
 LEGACY = frozenset(
-    "SESSION_CACHE_SIZE SESSION_SHARD_THREADS CURL_SESSION_SHARD_THREADS DOWNLOADER_ASYNC DOWNLOADER_ASYNC_CONCURRENCY "
-    "ASYNC_THREADS_PER_LOOP DONE_CHECK_TIMES DEDUP_TO_MD5 ANTIBOT_DETECT ROBOTS_USER_AGENT ROBOTS_CACHE_TTL "
-    "RESPONSE_CACHE_PATH RESPONSE_CACHE_EXPIRE PROXY_POOL PROXY_EXTRACT_API PROXY_MAX_USE_TIMES PROXY_MIN_INTERVAL "
-    "PROXY_WAIT_TIMEOUT PROXY_BAN_SECONDS PROXY_BAN_MAX_SECONDS PROXY_SUSPECT_BAN_AFTER PROXY_ALLOW_DIRECT "
-    "USER_POOL_WAIT_TIMEOUT USER_POOL_ALLOW_ANONYMOUS MONGO_URI MONGO_DB MYSQL_HOST MYSQL_PORT MYSQL_USER MYSQL_PASSWORD "
-    "MYSQL_DB MYSQL_POOL_SIZE MYSQL_UPDATE_ON_DUPLICATE POSTGRES_HOST POSTGRES_PORT POSTGRES_USER POSTGRES_PASSWORD "
-    "POSTGRES_DB POSTGRES_POOL_SIZE POSTGRES_ON_CONFLICT POSTGRES_CONFLICT_TARGET ELASTICSEARCH_HOSTS "
-    "KAFKA_BOOTSTRAP_SERVERS WEBDRIVER METRICS_ENABLE WARNING_FEISHU_WEBHOOK WARNING_DINGTALK_WEBHOOK "
-    "WARNING_DINGTALK_SECRET WARNING_WECHAT_WEBHOOK WARNING_EMAIL WARNING_FAILED_RATE WARNING_MIN_REQUESTS "
-    "WARNING_FAILED_COUNT WARNING_STALL_SECONDS".split()
+    {
+        "SESSION_CACHE_SIZE",
+        "SESSION_SHARD_THREADS",
+        "CURL_SESSION_SHARD_THREADS",
+        "DOWNLOADER_ASYNC",
+        "DOWNLOADER_ASYNC_CONCURRENCY",
+        "ASYNC_THREADS_PER_LOOP",
+        "DONE_CHECK_TIMES",
+        "DEDUP_TO_MD5",
+        "ANTIBOT_DETECT",
+        "ROBOTS_USER_AGENT",
+        "ROBOTS_CACHE_TTL",
+        "RESPONSE_CACHE_PATH",
+        "RESPONSE_CACHE_EXPIRE",
+        "PROXY_POOL",
+        "PROXY_EXTRACT_API",
+        "PROXY_MAX_USE_TIMES",
+        "PROXY_MIN_INTERVAL",
+        "PROXY_WAIT_TIMEOUT",
+        "PROXY_BAN_SECONDS",
+        "PROXY_BAN_MAX_SECONDS",
+        "PROXY_SUSPECT_BAN_AFTER",
+        "PROXY_ALLOW_DIRECT",
+        "USER_POOL_WAIT_TIMEOUT",
+        "USER_POOL_ALLOW_ANONYMOUS",
+        "MONGO_URI",
+        "MONGO_DB",
+        "MYSQL_HOST",
+        "MYSQL_PORT",
+        "MYSQL_USER",
+        "MYSQL_PASSWORD",
+        "MYSQL_DB",
+        "MYSQL_POOL_SIZE",
+        "MYSQL_UPDATE_ON_DUPLICATE",
+        "POSTGRES_HOST",
+        "POSTGRES_PORT",
+        "POSTGRES_USER",
+        "POSTGRES_PASSWORD",
+        "POSTGRES_DB",
+        "POSTGRES_POOL_SIZE",
+        "POSTGRES_ON_CONFLICT",
+        "POSTGRES_CONFLICT_TARGET",
+        "ELASTICSEARCH_HOSTS",
+        "KAFKA_BOOTSTRAP_SERVERS",
+        "WEBDRIVER",
+        "METRICS_ENABLE",
+        "WARNING_FEISHU_WEBHOOK",
+        "WARNING_DINGTALK_WEBHOOK",
+        "WARNING_DINGTALK_SECRET",
+        "WARNING_WECHAT_WEBHOOK",
+        "WARNING_EMAIL",
+        "WARNING_FAILED_RATE",
+        "WARNING_MIN_REQUESTS",
+        "WARNING_FAILED_COUNT",
+        "WARNING_STALL_SECONDS",
+    }
 )
 
 # Switches whose feature is not built yet. Turning one on is refused: a crawl that silently ignores robots.txt or
@@ -316,7 +605,11 @@ def type_name(name: str) -> str:
     kind = base_type(name)
     if get_origin(kind) is Literal:
         return " | ".join(map(str, get_args(kind)))
-    return kind.__name__ if isinstance(kind, type) and get_origin(kind) is None else str(kind).replace("typing.", "")
+    return (
+        kind.__name__
+        if isinstance(kind, type) and get_origin(kind) is None
+        else str(kind).replace("typing.", "")
+    )
 
 
 _TRUE = {"1", "true", "yes", "on", "y", "t"}
@@ -362,7 +655,9 @@ def checked(name: str, value: Any, origin: str) -> Any:
         return msgspec.convert(value, FIELDS[name], strict=True)
     except msgspec.ValidationError as error:
         shown = "***" if is_secret(name) else repr(value)
-        raise ConfigError(f"{origin}: {name}={shown} is wrong: {str(error).lower()}; it is of type {type_name(name)}") from None
+        raise ConfigError(
+            f"{origin}: {name}={shown} is wrong: {str(error).lower()}; it is of type {type_name(name)}"
+        ) from None
 
 
 def is_secret(name: str) -> bool:
@@ -374,7 +669,7 @@ def shown(name: str, value: Any) -> str:
     """A value fit for printing: secrets hidden, passwords in URLs replaced."""
     if is_secret(name) and value:
         return "***"
-    if name.endswith("_URL") or name.endswith("_URI"):
+    if name.endswith(("_URL", "_URI")):
         return hide_password(str(value))
     return repr(value)
 
@@ -417,7 +712,9 @@ def project_file(environ: Mapping[str, str], folder: Path | None = None) -> Path
         as_module = folder.joinpath(*named.split(".")).with_suffix(".py")
         if as_module.is_file():
             return as_module
-        raise ConfigError(f"NETSPY_SETTING={named!r} names no file; give the path of a setting.py, or unset it")
+        raise ConfigError(
+            f"NETSPY_SETTING={named!r} names no file; give the path of a setting.py, or unset it"
+        )
     for name in ("setting.py", "settings.py"):
         path = folder / name
         if path.is_file():
@@ -479,7 +776,7 @@ def load(
         for name, value in source.items():
             take(name, value, origin)
     for variable, text in environ.items():
-        if not variable.startswith("NETSPY_") or variable in {"NETSPY_SETTING"}:
+        if not variable.startswith("NETSPY_") or variable == "NETSPY_SETTING":
             continue
         name = variable.removeprefix("NETSPY_")
         if name in FIELDS and text == "":

@@ -38,10 +38,10 @@ class Built:
         self._outage_listener: Callable[[bool, float], None] = lambda _away, _seconds: None
         self.async_closers: list[Callable[[], Awaitable[None]]] = []
         self.on_open: Callable[[], None] | None = None
-        self._pipelines: list[Any] = []
-        self._closers: list[Callable[[], None]] = []
-        self._after: Callable[[Node, Ended], None] = lambda _node, _ended: None
-        self._waiter: Callable[[], None] = lambda: None
+        self.pipelines: list[Any] = []
+        self.closers: list[Callable[[], None]] = []
+        self.keep: Callable[[Node, Ended], None] = lambda _node, _ended: None
+        self.waiter: Callable[[], None] = lambda: None
 
     def on_outage(self, listener: Callable[[bool, float], None]) -> None:
         """Who is told that the store is away or back."""
@@ -53,21 +53,21 @@ class Built:
 
     def give_up_waiting(self) -> None:
         """A stop has begun: calls that wait for a store that is away end with an error soon."""
-        self._waiter()
+        self.waiter()
 
     def outputs(self) -> list[str]:
         """Where the items are, as the pipelines say."""
-        return [str(p.where()) for p in self._pipelines if hasattr(p, "where")]
+        return [str(p.where()) for p in self.pipelines if hasattr(p, "where")]
 
     async def after(self, node: Node, ended: Ended) -> None:
         """What is kept of an unfinished run in memory; connections that the node doesn't close."""
-        self._after(node, ended)
+        self.keep(node, ended)
         for closer in self.async_closers:
             await closer()
 
     def close(self) -> None:
         """Close files."""
-        for closer in self._closers:
+        for closer in self.closers:
             closer()
 
 
@@ -76,7 +76,9 @@ def _load_class(path: str, what: str) -> Any:
     try:
         return getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{what}={path!r} can't be loaded: {error}; give the path of a class, e.g. 'package.module.Class'") from None
+        raise ConfigError(
+            f"{what}={path!r} can't be loaded: {error}; give the path of a class, e.g. 'package.module.Class'"
+        ) from None
 
 
 def make_downloader(settings: Settings) -> Downloader:
@@ -89,10 +91,10 @@ def bare_download(request: Request) -> Any:
     """Fetch outside a spider: `Request(url).download()` in a plain script."""
     import asyncio
 
-    from netspy import settings as module
+    from netspy.settings import load
 
     async def fetch() -> Any:
-        downloader = make_downloader(module.load().settings)
+        downloader = make_downloader(load().settings)
         try:
             return await downloader.fetch(request)
         finally:
@@ -137,8 +139,10 @@ def build(spider: Any, settings: Settings) -> Built:
         writer = _HandlerWriter(spider.item_handler)
         filter_items = False
     else:
-        pipelines = load_pipelines(spider.pipelines if spider.pipelines is not None else settings.ITEM_PIPELINES, settings)
-        built._pipelines = pipelines  # noqa: SLF001 - filled here, read by Built.outputs
+        pipelines = load_pipelines(
+            spider.pipelines if spider.pipelines is not None else settings.ITEM_PIPELINES, settings
+        )
+        built.pipelines = pipelines
         writer = BatchWriter(
             pipelines,
             settings,
@@ -146,6 +150,10 @@ def build(spider: Any, settings: Settings) -> Built:
             on_event=_pipeline_events(spider, alerts),
         )
         filter_items = settings.ITEM_FILTER_ENABLE
+
+    def alert(kind: str, message: str) -> None:
+        alerts.raise_alert(kind, message)
+
     shared = _shared if spider.shared else _in_memory
     frontier, keeper, item_filter, resumed = shared(built, spider, settings, alerts, filter_items)
     built.parts = Parts(
@@ -160,7 +168,7 @@ def build(spider: Any, settings: Settings) -> Built:
         item_filter=item_filter,
         counters=counters,
         logger=spider.logger,
-        alert=lambda kind, message: alerts.raise_alert(kind, message),
+        alert=alert,
         shared=spider.shared,
         ignore=compile_ignore(settings.URL_IGNORE_PARAMS) if settings.URL_IGNORE_PARAMS else None,
         keep_alive=settings.SPIDER_KEEP_ALIVE and spider.shared,

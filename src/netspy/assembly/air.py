@@ -24,7 +24,7 @@ def build_air(
     """(frontier, keeper, item filter, resumed)."""
     path = Path(settings.FAILED_REQUEST_PATH)
     failed = resume.FailedFile(settings.FAILED_REQUEST_PATH)
-    built._closers.append(failed.close)
+    built.closers.append(failed.close)
     frontier = MemoryFrontier(on_failed=failed.append, **memory_dedup(settings, alerts))
     resumed_dump = _take_up(spider, frontier, path, settings)
     seeded = resumed_dump is not None and resumed_dump.seeded
@@ -33,7 +33,7 @@ def build_air(
         failed.close()
         keep_what_is_left(spider, frontier, path, settings, node=node, taken=resumed_dump)
 
-    built._after = after
+    built.keep = after
     item_filter = MemoryItemFilter() if filter_items else None
     return frontier, None, item_filter, seeded
 
@@ -52,12 +52,14 @@ def memory_dedup(settings: Settings, alerts: Alerts) -> dict[str, Any]:
 
     if kind not in IN_PROCESS:
         load_filter(settings)  # raises for a name that is nothing at all
-        raise ConfigError(f"DEDUP_FILTER={kind!r}: a filter class is for spiders on Redis; an AirSpider takes auto, lite or bloom")
-    watch = FillWatch(
-        bloom_plan(settings).capacity,
-        settings.DEDUP_WARN_FILL_RATE,
-        lambda rate: alerts.raise_alert("dedup_fill", fill_message(rate, settings)),
-    )
+        raise ConfigError(
+            f"DEDUP_FILTER={kind!r}: a filter class is for spiders on Redis; an AirSpider takes auto, lite or bloom"
+        )
+
+    def report(rate: float) -> None:
+        alerts.raise_alert("dedup_fill", fill_message(rate, settings))
+
+    watch = FillWatch(bloom_plan(settings).capacity, settings.DEDUP_WARN_FILL_RATE, report)
     return {"filter_": in_process_filter(settings), "on_fill": watch.seen}
 
 
@@ -65,8 +67,8 @@ def fill_message(rate: float, settings: Settings) -> str:
     """What to tell of a filling Bloom filter."""
     text = f"the dedup filter holds {rate:.0%} of its capacity"
     if rate >= 1:
-        return f"{text}: new URLs are more and more often taken for known ones and lost; raise DEDUP_INITIAL_CAPACITY or use redis-set"
-    return f"{text} (DEDUP_INITIAL_CAPACITY={settings.DEDUP_INITIAL_CAPACITY}, {settings.DEDUP_MAX_LAYERS} layers); plan a larger one"
+        return f"{text}: more and more new URLs are taken for known ones; raise DEDUP_INITIAL_CAPACITY or use redis-set"
+    return f"{text} (DEDUP_INITIAL_CAPACITY={settings.DEDUP_INITIAL_CAPACITY}, {settings.DEDUP_MAX_LAYERS} layers)"
 
 
 def _take_up(spider: Any, frontier: MemoryFrontier, path: Path, settings: Settings) -> resume.Resumed | None:
@@ -82,10 +84,17 @@ def _take_up(spider: Any, frontier: MemoryFrontier, path: Path, settings: Settin
     if dump is None:
         return None
     frontier.load_seen(dump.seen)
-    frontier.restore(NewEntry(request, _identity(request), priority, request.site) for request, priority in dump.requests)
+    frontier.restore(
+        NewEntry(request, _identity(request), priority, request.site) for request, priority in dump.requests
+    )
     spider.logger.info("going on with {} request(s) of the last run from {}", len(dump.requests), path)
     if dump.unreadable:
-        spider.logger.warning("{} record(s) in {} can't be read as requests; they stay in {}", dump.unreadable, path, dump.files[0])
+        spider.logger.warning(
+            "{} record(s) in {} can't be read as requests; they stay in {}",
+            dump.unreadable,
+            path,
+            dump.files[0],
+        )
     return dump
 
 
@@ -94,7 +103,13 @@ def _identity(request: Request) -> bytes:
 
 
 def keep_what_is_left(
-    spider: Any, frontier: MemoryFrontier, path: Path, settings: Settings, *, node: Node, taken: resume.Resumed | None
+    spider: Any,
+    frontier: MemoryFrontier,
+    path: Path,
+    settings: Settings,
+    *,
+    node: Node,
+    taken: resume.Resumed | None,
 ) -> None:
     """At the end: write down what is unfinished, and only then let go of the dump this run went on from."""
     left: list[tuple[Request, float]] = list(frontier.snapshot())
@@ -107,7 +122,10 @@ def keep_what_is_left(
         if lost:
             log.warning("{} unfinished request(s) hold values that can't be written down and are lost", lost)
         if bound:
-            log.warning("{} unfinished request(s) have callbacks that can't be found again by name (lambdas); they will fail", len(bound))
+            log.warning(
+                "{} unfinished request(s) have callbacks that can't be found again by name (lambdas); they will fail",
+                len(bound),
+            )
     elif unfinished:
         log.warning("{} unfinished request(s) are dropped, as DUMP_UNFINISHED_ON_EXIT is off", len(left))
     if taken is not None and (not unfinished or settings.DUMP_UNFINISHED_ON_EXIT):

@@ -106,7 +106,9 @@ def claim_dump(path: Path) -> Resumed | None:
         records = list(_records(replaying)) if replaying.exists() else []
         seen, seeded = _read_seen(seen_path(path))
     except OSError as error:
-        raise ConfigError(f"FAILED_REQUEST_PATH={str(path)!r} can't be read: {error.strerror}; check its permissions") from None
+        raise ConfigError(
+            f"FAILED_REQUEST_PATH={str(path)!r} can't be read: {error.strerror}; check its permissions"
+        ) from None
     requests: list[tuple[Request, float]] = []
     unreadable = 0
     for record in records:
@@ -149,7 +151,9 @@ def _read_seen(path: Path) -> tuple[list[bytes], bool]:
     return chunks, seeded
 
 
-def dump(path: Path, unfinished: Iterable[tuple[Request, float]], seen: Iterable[bytes], *, seeded: bool) -> tuple[int, int]:
+def dump(
+    path: Path, unfinished: Iterable[tuple[Request, float]], seen: Iterable[bytes], *, seeded: bool
+) -> tuple[int, int]:
     """Write what is left. Returns (kept, can't be kept: values that don't travel)."""
     kept = lost = 0
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from netspy.assembly.air import fill_message
 from netspy.cluster.failed import retry_failed
 from netspy.cluster.status import Status, may_alert_async, read_status, read_status_async
-from netspy.errors import NetspyError, SerializationError
+from netspy.errors import SerializationError
 from netspy.frontier.redis import RedisFrontier
 from netspy.messages.request import Request
 from netspy.observe.alerts import Alerts
@@ -56,8 +56,10 @@ def build_shared(
             "are fetched and rows written more than once; use auto, redis or redis-set", settings.DEDUP_FILTER,
         )  # fmt: skip
     if scope.incremental:
-        log.info("DEDUP_SCOPE=spider: URLs that earlier runs of {} crawled are not crawled again", scope.redis_key)
-    built._waiter = frontier.give_up_waiting
+        log.info(
+            "DEDUP_SCOPE=spider: URLs that earlier runs of {} crawled are not crawled again", scope.redis_key
+        )
+    built.waiter = frontier.give_up_waiting
     built.cluster_view = look.look
     built.async_closers.append(look.close)
     if settings.RETRY_FAILED_ON_START:
@@ -167,8 +169,6 @@ def requeue_failed(spider: Any, settings: Settings, scope: RunScope) -> None:
 
     try:
         moved = retry_failed(client, scope, edit=edit)
-    except NetspyError:
-        raise
     finally:
         client.close()
         client.connection_pool.disconnect()
@@ -177,7 +177,7 @@ def requeue_failed(spider: Any, settings: Settings, scope: RunScope) -> None:
 
 
 def _outages(built: Any, log: Any) -> Callable[[bool, float], None]:
-    def tell(away: bool, seconds: float) -> None:  # noqa: FBT001 - the frontier's callback
+    def tell(away: bool, seconds: float) -> None:
         if away:
             log.warning("Redis is away; waiting for it (nothing is lost, work goes on when it is back)")
         else:
@@ -194,7 +194,10 @@ def _pack(request: Any) -> bytes:
 
 def _memory_full(alerts: Alerts, log: Any, *, full: bool) -> None:
     if full:
-        alerts.raise_alert("redis_full", "Redis has no memory left (maxmemory): new requests wait until there is; free memory or raise it")
+        alerts.raise_alert(
+            "redis_full",
+            "Redis has no memory left (maxmemory): new requests wait until there is; free memory or raise it",
+        )
     else:
         log.info("Redis takes new requests again")
 
@@ -202,4 +205,6 @@ def _memory_full(alerts: Alerts, log: Any, *, full: bool) -> None:
 def _unreadable(spider: Any, alerts: Alerts, n: int) -> None:
     for _ in range(n):
         spider.counters.fail("unreadable")
-    alerts.raise_alert("unreadable", f"{n} queued request(s) can't be read by this version and went to the failed list")
+    alerts.raise_alert(
+        "unreadable", f"{n} queued request(s) can't be read by this version and went to the failed list"
+    )

@@ -49,7 +49,9 @@ def parse(
         raise ConfigError(callbacks.problem(callback))
     request = Request(url, callback=callback)
     response, yielded = asyncio.run(_run(made, settings, request, callbacks.named(callback)))
-    sys.stderr.write(f"{response.status_code} {response.url} ({len(response.content):,} bytes, {response.encoding})\n")
+    sys.stderr.write(
+        f"{response.status_code} {response.url} ({len(response.content):,} bytes, {response.encoding})\n"
+    )
     for value in yielded:
         print(_shown(value))
     return 0
@@ -66,7 +68,9 @@ async def _run(spider: Any, settings: Any, request: Request, function: Any) -> t
             result = await result
         if result is None:
             return response, []
-        return response, list(result) if hasattr(result, "__iter__") and not isinstance(result, dict | Item) else [result]
+        return response, list(result) if hasattr(result, "__iter__") and not isinstance(
+            result, dict | Item
+        ) else [result]
     finally:
         await downloader.close()
 

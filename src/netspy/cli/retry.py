@@ -44,7 +44,11 @@ def retry(
     if not items:
         raise ConfigError("say what to retry: netspy retry --items (for requests: netspy failed retry)")
     chosen = find_spider(spider) if spider else None
-    loaded = class_settings(chosen, setting_values(values or ())) if spider else settings_module.load(overrides=setting_values(values or ()))
+    loaded = (
+        class_settings(chosen, setting_values(values or ()))
+        if spider
+        else settings_module.load(overrides=setting_values(values or ()))
+    )
     settings = loaded.settings
     log.setup(settings, spider="retry")
 
@@ -57,5 +61,7 @@ def retry(
             await writer.close()
 
     stored, failed = asyncio.run(replay())
-    sys.stderr.write(f"{stored} item(s) stored, {failed} failed again and stay in {settings.FAILED_ITEM_PATH}\n")
+    sys.stderr.write(
+        f"{stored} item(s) stored, {failed} failed again and stay in {settings.FAILED_ITEM_PATH}\n"
+    )
     return 6 if failed else 0

@@ -29,14 +29,18 @@ def run(
     spider: Annotated[str, typer.Argument(metavar="SPIDER", help="FILE[:CLASS] or MODULE[:CLASS].")],
     processes: Annotated[int, typer.Option("-n", "--processes", help="Node processes (Spider only).")] = 1,
     arguments: Annotated[
-        list[str] | None, typer.Option("-a", "--argument", metavar="KEY=VALUE", help="An argument of the spider.")
+        list[str] | None,
+        typer.Option("-a", "--argument", metavar="KEY=VALUE", help="An argument of the spider."),
     ] = None,
     values: Annotated[
-        list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="A setting; beats every other source.")
+        list[str] | None,
+        typer.Option("-s", "--set", metavar="KEY=VALUE", help="A setting; beats every other source."),
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Where items go: a .jsonl, .csv, .db or .sqlite file."),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Where items go: a .jsonl, .csv, .db or .sqlite file."
+        ),
     ] = None,
 ) -> int:
     """Start it; the exit code is the run's."""
@@ -55,7 +59,9 @@ def make_spider(target: str, arguments: Any, values: Any, output: str | None = N
     try:
         made = chosen(**keywords)
     except TypeError as error:
-        raise ConfigError(f"{chosen.__name__} can't be made with {', '.join(keywords) or 'no arguments'}: {error}") from None
+        raise ConfigError(
+            f"{chosen.__name__} can't be made with {', '.join(keywords) or 'no arguments'}: {error}"
+        ) from None
     made.override_settings(setting_values(values), "-s")
     if output is not None:
         made.pipelines = [pipeline_for(output)]
@@ -85,4 +91,6 @@ def pipeline_for(output: str) -> Any:
         from netspy.pipelines.sqlite import SqlitePipeline
 
         return SqlitePipeline(path)
-    raise ConfigError(f"-o {output!r}: no pipeline writes {suffix or 'a file without suffix'}; use .jsonl, .csv or .db")
+    raise ConfigError(
+        f"-o {output!r}: no pipeline writes {suffix or 'a file without suffix'}; use .jsonl, .csv or .db"
+    )

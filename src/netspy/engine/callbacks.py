@@ -35,7 +35,11 @@ class Callbacks:
         self._kinds: dict[Any, Kind] = {}
         self._methods: dict[str, Callable[..., Any]] = {}
         for klass in reversed(type(spider).__mro__):
-            if klass is object or issubclass(framework, klass) or klass.__module__.startswith("netspy.spiders"):
+            if (
+                klass is object
+                or issubclass(framework, klass)
+                or klass.__module__.startswith("netspy.spiders")
+            ):
                 continue
             for name, value in vars(klass).items():
                 if not name.startswith("__") and callable(getattr(value, "__func__", value)):

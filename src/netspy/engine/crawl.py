@@ -32,7 +32,6 @@ from netspy.errors import (
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
-from netspy.messages.response import Response
 from netspy.policy.failed_record import pack_failed
 from netspy.policy.retry import StatusPolicy, may_retry, retry_after_s, retry_delay_s
 from netspy.settings import Settings
@@ -110,7 +109,11 @@ class Crawl:
             self._counters.inc("lease_lost")
             return
         request: Request = lease.payload
-        origin = Origin(f"{self._name}.{request.callback_name or self._callbacks.default}", b"c%d" % lease.seq, request.url)
+        origin = Origin(
+            f"{self._name}.{request.callback_name or self._callbacks.default}",
+            b"c%d" % lease.seq,
+            request.url,
+        )
         page = Page(lease, request, origin, now)
         page.task = asyncio.current_task()
         self.running[id(page)] = page
@@ -166,7 +169,9 @@ class Crawl:
             verdict = self._status.judge(response.status_code)
             if verdict == "retry":
                 asked_s = retry_after_s(
-                    response.headers.get("retry-after"), now=datetime.now(UTC), maximum=self._settings.RETRY_AFTER_MAX
+                    response.headers.get("retry-after"),
+                    now=datetime.now(UTC),
+                    maximum=self._settings.RETRY_AFTER_MAX,
                 )
         except asyncio.CancelledError:
             raise
@@ -181,8 +186,13 @@ class Crawl:
         if verdict == "accept":
             self._shelf.judged(site, failed=False)
             return True
-        error = HttpStatusError(response.status_code, response.url)
-        await self._fail(page, error, retry=verdict == "retry", asked_s=asked_s, site_health=response.status_code >= 500 or response.status_code == 429)
+        await self._fail(
+            page,
+            HttpStatusError(response.status_code, response.url),
+            retry=verdict == "retry",
+            asked_s=asked_s,
+            site_health=response.status_code >= 500 or response.status_code == 429,
+        )
         return False
 
     async def _fetch_failed(self, page: Page, error: Exception) -> None:
@@ -193,7 +203,12 @@ class Crawl:
         elif isinstance(error, NotRetryError):
             self._drop(page, str(error) or "NotRetryError")
         elif isinstance(error, DownloadError):
-            await self._fail(page, error, retry=error.retryable, site_health=error.reason not in {"too_large", "redirects", "url", "decode"})
+            await self._fail(
+                page,
+                error,
+                retry=error.retryable,
+                site_health=error.reason not in {"too_large", "redirects", "url", "decode"},
+            )
         elif isinstance(error, InvalidUrlError):
             await self._fail(page, error, retry=False)
         else:
@@ -202,7 +217,9 @@ class Crawl:
     async def _replace(self, page: Page, request: Request) -> None:
         """A middleware put another request in the place of this one: it is tried within the same retry budget."""
         if not may_retry(page.request.retry_times, self._settings):
-            await self._fail(page, NotRetryError("a middleware replaced the request again and again"), retry=False)
+            await self._fail(
+                page, NotRetryError("a middleware replaced the request again and again"), retry=False
+            )
             return
         request.retry_times = page.request.retry_times + 1
         self._counters.inc("retry")
@@ -312,7 +329,12 @@ class Crawl:
         else:
             self._counters.inc("parse_error")
             self._log.error(
-                "{} ({}) raised {}: {}, while handling {}", page.origin.label, user_line(error), type(error).__name__, error, page.request.url
+                "{} ({}) raised {}: {}, while handling {}",
+                page.origin.label,
+                user_line(error),
+                type(error).__name__,
+                error,
+                page.request.url,
             )
             await self._fail(page, error, logged=True)
 
@@ -348,9 +370,13 @@ class Crawl:
         request = page.request
         if retry and may_retry(request.retry_times, self._settings):
             if self._hooks.exception_request is not None:
-                await self._run_hook(page, "exception_request", self._hooks.exception_request, request, page.response, error)
+                await self._run_hook(
+                    page, "exception_request", self._hooks.exception_request, request, page.response, error
+                )
             request.retry_times += 1
-            wait_s = retry_delay_s(request.retry_times, self._settings, jitter=random.random(), asked_s=asked_s)
+            wait_s = retry_delay_s(
+                request.retry_times, self._settings, jitter=random.random(), asked_s=asked_s
+            )
             self._counters.inc("retry")
             self._log.debug("retry {} of {} in {:.1f} s: {}", request.retry_times, request.url, wait_s, error)
             try:
@@ -374,7 +400,11 @@ class Crawl:
         self._counters.fail(reason_of(error))
         if request.errback is not None:
             try:
-                errback = self._callbacks.named(request.errback) if isinstance(request.errback, str) else request.errback
+                errback = (
+                    self._callbacks.named(request.errback)
+                    if isinstance(request.errback, str)
+                    else request.errback
+                )
             except UnknownCallbackError as problem:
                 self._log.error("{}", problem)
             else:
@@ -387,7 +417,11 @@ class Crawl:
 
     async def _run_hook(self, page: Page, name: str, function: Callable[..., Any], *args: Any) -> None:
         """A hook that may yield like a callback; its own error is reported and costs only itself."""
-        origin = Origin(f"{self._name}.{getattr(function, '__name__', name)}", b"h%d.%s.%d" % (page.lease.seq, name.encode(), page.request.retry_times), page.request.url)
+        origin = Origin(
+            f"{self._name}.{getattr(function, '__name__', name)}",
+            b"h%d.%s.%d" % (page.lease.seq, name.encode(), page.request.retry_times),
+            page.request.url,
+        )
         out = Yielded()
 
         def plain() -> None:
@@ -409,7 +443,9 @@ class Crawl:
                     self._sorter.sort(out, value, origin)
         except Exception as error:
             self._counters.inc("callback_error")
-            self._log.error("{} ({}) raised {}: {}", origin.label, user_line(error), type(error).__name__, error)
+            self._log.error(
+                "{} ({}) raised {}: {}", origin.label, user_line(error), type(error).__name__, error
+            )
         await self._accept(page, out)
 
     # -- time limit ------------------------------------------------------------------------------------------

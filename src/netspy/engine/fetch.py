@@ -44,7 +44,9 @@ class Fetcher:
         self._named = named_midware
         self._before = [m.process_request for m in middlewares if _overrides(m, "process_request")]
         self._after = [m.process_response for m in reversed(middlewares) if _overrides(m, "process_response")]
-        self._errors = [m.process_exception for m in reversed(middlewares) if _overrides(m, "process_exception")]
+        self._errors = [
+            m.process_exception for m in reversed(middlewares) if _overrides(m, "process_exception")
+        ]
         self._simple = not (self._before or self._after or self._errors or self._midware)
 
     async def _call(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -95,7 +97,9 @@ class Fetcher:
             if isinstance(result, Response | Request):
                 return result
             if result is not None:
-                raise SpiderError(f"download_midware returned {type(result).__name__}; it must return a Request or None")
+                raise SpiderError(
+                    f"download_midware returned {type(result).__name__}; it must return a Request or None"
+                )
         return request
 
     async def _recover(self, request: Request, error: Exception) -> Response:
@@ -124,7 +128,13 @@ class SubDownloads:
     Site limits are kept; there is one try; errors are the caller's.
     """
 
-    def __init__(self, fetcher: Fetcher, shelf: Shelf, loop: asyncio.AbstractEventLoop, count: Callable[[Response], None]) -> None:
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        shelf: Shelf,
+        loop: asyncio.AbstractEventLoop,
+        count: Callable[[Response], None],
+    ) -> None:
         self._fetcher = fetcher
         self._shelf = shelf
         self._loop = loop

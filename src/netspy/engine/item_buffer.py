@@ -143,7 +143,10 @@ class ItemBuffer:
                 result = await self._writer.write(rows)
             except PipelineError as error:
                 if self.stuck is None:
-                    self._alert("items_stuck", f"items can't be stored, not even as dead letters: {error}; nothing is acked")
+                    self._alert(
+                        "items_stuck",
+                        f"items can't be stored, not even as dead letters: {error}; nothing is acked",
+                    )
                 self.stuck = str(error)
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, 15.0)
@@ -154,7 +157,13 @@ class ItemBuffer:
         if result.failed:
             self._counters.inc("item_failed", result.failed)
         failed = set(result.failed_at)
-        await self._mark([out.fingerprint for at, out in enumerate(keep) if out.fingerprint is not None and at not in failed])
+        await self._mark(
+            [
+                out.fingerprint
+                for at, out in enumerate(keep)
+                if out.fingerprint is not None and at not in failed
+            ]
+        )
 
     async def _unseen(self, outs: list[Out]) -> list[Out]:
         """Without the items that were stored before, or that stand twice in this batch."""
@@ -186,7 +195,9 @@ class ItemBuffer:
             await self._filter.mark(fingerprints)
         except Exception as error:
             self._counters.inc("dedup_degraded", len(fingerprints))
-            self._log.warning("item dedup could not be told of {} stored item(s): {}", len(fingerprints), error)
+            self._log.warning(
+                "item dedup could not be told of {} stored item(s): {}", len(fingerprints), error
+            )
 
     async def stop(self) -> None:
         """End the flushing task. Items still here belong to pages that are not acked: they will be crawled again."""

@@ -107,7 +107,10 @@ class LeaseKeeper(threading.Thread):
     def _beat(self) -> None:
         reply = self._keeper.beat(self._report())
         if not reply.intact:
-            self._tell(self._on_store_lost, "the keys of this run are gone from Redis (flushed, restarted without persistence, or another database)")
+            self._tell(
+                self._on_store_lost,
+                "the keys of this run are gone from Redis (flushed, restarted without persistence, or another database)",
+            )
             return
         if not reply.known:
             self._log.warning("the store had forgotten this node; joining again")
@@ -172,7 +175,9 @@ class LeaseKeeper(threading.Thread):
         finally:
             asyncio.run_coroutine_threadsafe(pause.__aexit__(None, None, None), self._loop)
         if returned:
-            self._log.warning("{} lease(s) in this node's name that it did not hold went back to the queue", returned)
+            self._log.warning(
+                "{} lease(s) in this node's name that it did not hold went back to the queue", returned
+            )
         self._last_history = history
         self._last_reconcile = now
 
@@ -198,7 +203,12 @@ class LeaseKeeper(threading.Thread):
         frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - documented for debuggers
         while frame is not None:
             name = frame.f_code.co_filename.replace("\\", "/")
-            if "/netspy/" not in name and "/site-packages/" not in name and "/lib/python" not in name and not name.startswith("<"):
+            if (
+                "/netspy/" not in name
+                and "/site-packages/" not in name
+                and "/lib/python" not in name
+                and not name.startswith("<")
+            ):
                 return f"{frame.f_code.co_qualname} ({name.rsplit('/', 1)[-1]}:{frame.f_lineno})"
             frame = frame.f_back
         return "code running on it"

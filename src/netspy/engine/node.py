@@ -143,7 +143,11 @@ class Node:
         self._finished = loop.create_future()
         if self._stopping is not None:
             self._finished.set_result(self._stopping)
-        threads = 1 if self._settings.DEBUG else self._settings.CALLBACK_MAX_THREADS or min(self._settings.SPIDER_THREAD_COUNT, 64)
+        threads = (
+            1
+            if self._settings.DEBUG
+            else self._settings.CALLBACK_MAX_THREADS or min(self._settings.SPIDER_THREAD_COUNT, 64)
+        )
         active = _ActiveDownloads()
         sub_download.active.set(active)
         pool = CallbackPool(maximum=threads)
@@ -207,7 +211,14 @@ class Node:
             shared=self._p.shared,
             on_page=self._check_limits,
         )
-        self._shelf, self._items, self._outbox, self._crawl, self._pool, self._sorter = shelf, items, outbox, crawl, pool, sorter
+        self._shelf, self._items, self._outbox, self._crawl, self._pool, self._sorter = (
+            shelf,
+            items,
+            outbox,
+            crawl,
+            pool,
+            sorter,
+        )
         keeper = self._make_keeper(loop)
         helpers: list[asyncio.Task[Any]] = []
         workers: list[asyncio.Task[None]] = []
@@ -217,7 +228,10 @@ class Node:
             items.start()
             if keeper is not None:
                 keeper.start()
-            workers = [asyncio.create_task(self._worker(), name=f"netspy-worker-{n}") for n in range(self._settings.SPIDER_THREAD_COUNT)]
+            workers = [
+                asyncio.create_task(self._worker(), name=f"netspy-worker-{n}")
+                for n in range(self._settings.SPIDER_THREAD_COUNT)
+            ]
             helpers = [
                 asyncio.create_task(self._seed(), name="netspy-seed"),
                 asyncio.create_task(self._claim_loop(), name="netspy-claim"),
@@ -269,7 +283,14 @@ class Node:
                 await self._pool.call(hook)
         except Exception as error:
             self._counters.inc("callback_error")
-            self._log.error("{}.{} ({}) raised {}: {}", self._p.spider.name, name, user_line(error), type(error).__name__, error)
+            self._log.error(
+                "{}.{} ({}) raised {}: {}",
+                self._p.spider.name,
+                name,
+                user_line(error),
+                type(error).__name__,
+                error,
+            )
 
     def _count_page(self, response: Response) -> None:
         self._counters.inc("pages")
@@ -287,7 +308,11 @@ class Node:
         elif isinstance(error, NetspyError):
             self.stop(str(error), outcome="failed")
         else:
-            self._log.error("internal error in {}: {!r}", task.get_name(), error, )
+            self._log.error(
+                "internal error in {}: {!r}",
+                task.get_name(),
+                error,
+            )
             self.stop(f"internal error in {task.get_name()}: {error!r}", outcome="failed")
 
     # -- events from other parts -----------------------------------------------------------------------------
@@ -314,7 +339,9 @@ class Node:
         self._counters.inc("poisoned", n)
         for _ in range(n):
             self._counters.fail("poison")
-        self._p.alert("poison", f"{n} request(s) ended their process again and again and went to the failed list")
+        self._p.alert(
+            "poison", f"{n} request(s) ended their process again and again and went to the failed list"
+        )
 
     def _rejoined(self) -> None:
         """The store gave this node a new id: what it held is void."""
@@ -350,7 +377,9 @@ class Node:
                 self.stop(str(error), outcome="store_lost")
             except Exception as error:
                 # Not the user's code (that is caught where it is called): say so, keep the request leased, go on.
-                self._log.error("internal error while handling {}: {!r}", getattr(lease.payload, "url", "?"), error)
+                self._log.error(
+                    "internal error while handling {}: {!r}", getattr(lease.payload, "url", "?"), error
+                )
                 self._counters.inc("callback_error")
                 self._held.pop(id(lease), None)
                 self._outbox.release([lease])
@@ -446,7 +475,11 @@ class Node:
         return True
 
     def _may_claim(self) -> bool:
-        return not self._items.stuck and len(self._held) < self._settings.SPIDER_MAX_UNACKED and not self._items.full
+        return (
+            not self._items.stuck
+            and len(self._held) < self._settings.SPIDER_MAX_UNACKED
+            and not self._items.full
+        )
 
     async def _claim(self) -> tuple[Claimed | None, bool]:
         """One claim; the second value tells whether the store was asked."""
@@ -490,7 +523,11 @@ class Node:
             self._outbox.delay(lease, left_s, payload)
 
     def _idle(self) -> bool:
-        return not (self._active or self._shelf.waiting or self._seeding) and self._outbox.empty and self._items.empty
+        return (
+            not (self._active or self._shelf.waiting or self._seeding)
+            and self._outbox.empty
+            and self._items.empty
+        )
 
     async def _over(self) -> bool:
         """Ask once, atomically, whether the run is over; end it when it is."""
@@ -514,11 +551,17 @@ class Node:
             if not self._active:
                 self._state = f"waiting: {why}"
             return False
-        did = self._counters.get("pages") or self._counters.get("request_ok") or self._counters.get("request_failed")
+        did = (
+            self._counters.get("pages")
+            or self._counters.get("request_ok")
+            or self._counters.get("request_failed")
+        )
         if did or counts.failed:
             self.stop("finished", outcome="finished")
         else:
-            self.stop("nothing to do", outcome="nothing_to_do" if not self._others_did(counts) else "finished")
+            self.stop(
+                "nothing to do", outcome="nothing_to_do" if not self._others_did(counts) else "finished"
+            )
         return True
 
     def _others_did(self, counts: Counts) -> bool:
@@ -534,7 +577,10 @@ class Node:
                 keeper.loop_alive()
             self._crawl.end_overdue()
             self._set_aside_cooling()
-            if settings.SPIDER_MAX_RUNTIME and time.monotonic() - self._started >= settings.SPIDER_MAX_RUNTIME:
+            if (
+                settings.SPIDER_MAX_RUNTIME
+                and time.monotonic() - self._started >= settings.SPIDER_MAX_RUNTIME
+            ):
                 self.stop(f"SPIDER_MAX_RUNTIME={settings.SPIDER_MAX_RUNTIME:g} reached", outcome="limit")
 
     async def _show(self) -> None:
@@ -542,7 +588,9 @@ class Node:
         while True:
             try:
                 await self._p.observe(self.view())
-            except Exception as error:  # a display must not stop a crawl; while the store is away there is none
+            except (
+                Exception
+            ) as error:  # a display must not stop a crawl; while the store is away there is none
                 self._log.debug("progress can't be shown: {!r}", error)
             await asyncio.sleep(self._p.observe_every_s)
 
@@ -553,7 +601,9 @@ class Node:
             state = f"store away for {time.monotonic() - self._outage_since:.0f} s"
         elif self._items.stuck:
             state = "items can't be stored"
-        return NodeState(state, time.monotonic() - self._started, self._active, len(self._held), self._last_counts)
+        return NodeState(
+            state, time.monotonic() - self._started, self._active, len(self._held), self._last_counts
+        )
 
     # -- leaving ---------------------------------------------------------------------------------------------
 
@@ -565,7 +615,8 @@ class Node:
         downloader: Downloader,
     ) -> None:
         """Stop claiming; let running pages end; flush items; ack; give the rest back; deregister. In this order:
-        a page that ends still yields items, items own acks, and acks need the lease that the keeper renews."""
+        a page that ends still yields items, items own acks, and acks need the lease that the keeper renews.
+        """
         deadline = time.monotonic() + self._settings.SPIDER_STOP_TIMEOUT
         aborted = self._stopping is None or self._stopping.outcome == "store_lost"
         if self._seeder is not None:
@@ -586,15 +637,23 @@ class Node:
         await asyncio.gather(*workers, return_exceptions=True)
         self._p.writer.hurry(deadline)
         if not aborted:
-            await self._bounded(self._items.flush_all(), deadline, "items were not stored in time; their pages will be crawled again")
+            await self._bounded(
+                self._items.flush_all(),
+                deadline,
+                "items were not stored in time; their pages will be crawled again",
+            )
         for task in helpers:
             task.cancel()
         await asyncio.gather(*helpers, return_exceptions=True)
         if not aborted:
             # Whatever is still held now has not been settled: it goes back, its items will come again.
             await self._bounded(self._outbox.drained(), deadline, "the store did not take all acks in time")
-            self._outbox.release([lease for lease in self._held.values()])
-            await self._bounded(self._outbox.drained(), deadline + 0.5, "the store did not take all releases in time; leases run out by themselves")
+            self._outbox.release(list(self._held.values()))
+            await self._bounded(
+                self._outbox.drained(),
+                deadline + 0.5,
+                "the store did not take all releases in time; leases run out by themselves",
+            )
         await self._items.stop()
         await self._outbox.stop()
         if keeper is not None:

@@ -198,7 +198,9 @@ class Outbox:
             children += len(settlement.children)
         del self._settle[: len(batch)]
         settled = await self._frontier.settle(batch)
-        for settlement, acked, new, stale in zip(batch, settled.acked, settled.new, settled.stale, strict=True):
+        for settlement, acked, new, stale in zip(
+            batch, settled.acked, settled.new, settled.stale, strict=True
+        ):
             self._gone(settlement.lease, ours=acked or stale)
             if acked and settlement.children:
                 self._count_new(new)
@@ -220,7 +222,8 @@ class Outbox:
         if not ours:
             self._counters.inc("lease_lost")
             self._log.warning(
-                "a lease was lost before its page was finished (lease seq {}): another node has the request now", lease.seq
+                "a lease was lost before its page was finished (lease seq {}): another node has the request now",
+                lease.seq,
             )
 
     async def stop(self) -> None:

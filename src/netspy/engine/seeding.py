@@ -102,7 +102,9 @@ class Seeder:
                 self.error = str(error)
             else:
                 self.error = f"start_requests ({user_line(error)}) raised {type(error).__name__}: {error}"
-            self._log.error("{}: {} after {} seed(s); what was yielded is crawled", self._name, self.error, self.seeds)
+            self._log.error(
+                "{}: {} after {} seed(s); what was yielded is crawled", self._name, self.error, self.seeds
+            )
             await self._frontier.seed_finish(token, error=self.error)
             return False
         if stopped_early:
@@ -128,7 +130,7 @@ class Seeder:
         self.seeds += len(entries)
 
     async def _pause_if_ahead(self) -> None:
-        while not self._stop and self._queued() >= self._ahead:
+        while not self._stop and self._queued() >= self._ahead:  # noqa: ASYNC110 - the number is another task's
             await asyncio.sleep(_PAUSE_S)
 
     async def _run_async(self, origin: Origin, token: str) -> None:

@@ -21,7 +21,9 @@ class Shelf:
     concurrency limit come back when one of their requests ends.
     """
 
-    def __init__(self, limits: Politeness, *, clock: Callable[[], float], jitter: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self, limits: Politeness, *, clock: Callable[[], float], jitter: Callable[[], float] = random.random
+    ) -> None:
         self._limits = limits
         self._clock = clock
         self._jitter = jitter
@@ -45,7 +47,11 @@ class Shelf:
 
     def _forget_idle(self) -> None:
         now = self._clock()
-        for key in [k for k, s in self._sites.items() if not s.active and not s.waiting and not s.queued_as_ready and s.ready_at(self._limits) <= now]:
+        for key in [
+            k
+            for k, s in self._sites.items()
+            if not s.active and not s.waiting and not s.queued_as_ready and s.ready_at(self._limits) <= now
+        ]:
             del self._sites[key]
 
     def _offer(self, state: SiteState, now: float) -> None:

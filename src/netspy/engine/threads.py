@@ -64,7 +64,7 @@ class _Worker(threading.Thread):
                     pool.loop.call_soon_threadsafe(pool.deliver)
                 except RuntimeError:  # the loop is closed: the process is on its way out
                     return
-            future = function = result = error = None
+            del job, future, function, result, error  # hold nothing while waiting
 
 
 class CallbackPool:
@@ -73,7 +73,9 @@ class CallbackPool:
     def __init__(self, *, maximum: int) -> None:
         self.loop = asyncio.get_running_loop()
         self.context: Context = copy_context()
-        self.jobs: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = (
+            queue.SimpleQueue()
+        )
         self.done: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self.posted = False
         self._maximum = max(maximum, 1)

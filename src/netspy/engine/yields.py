@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from netspy.engine.callbacks import Callbacks
 from netspy.engine.contract import CountersLike, LoggerLike
 from netspy.errors import InvalidUrlError, ItemError, SerializationError
+from netspy.messages.callbacks import callback_problem, name_of
 from netspy.messages.entry import NewEntry
 from netspy.messages.item import Item, UpdateItem
-from netspy.messages.request import Request, callback_problem
+from netspy.messages.request import Request
 from netspy.messages.row import Row
 
 _BAD_URLS_REMEMBERED = 2000
@@ -39,7 +40,9 @@ class Origin:
     def where(self) -> str:
         """`Spider.parse (main.py:14), while handling URL`."""
         frame = getattr(self.generator, "gi_frame", None) or getattr(self.generator, "ag_frame", None)
-        place = f" ({frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno})" if frame is not None else ""
+        place = (
+            f" ({frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno})" if frame is not None else ""
+        )
         return f"{self.label}{place}" + (f", while handling {self.url}" if self.url else "")
 
 
@@ -136,7 +139,9 @@ class Sorter:
             identity = request.digest(self._ignore)
             if not request.filter_repeat:
                 # Its place, and what it is: a page that yields something else at its second try loses nothing.
-                identity = blake2b(b"%s#%d#%s" % (origin.identity, ordinal, identity), digest_size=16).digest()
+                identity = blake2b(
+                    b"%s#%d#%s" % (origin.identity, ordinal, identity), digest_size=16
+                ).digest()
             payload: Any = request.pack() if self._shared else request
         except InvalidUrlError as error:
             self._counters.inc("invalid_url")
@@ -150,7 +155,11 @@ class Sorter:
         return NewEntry(payload, identity, request.priority, site)
 
     def _callback_problem(self, request: Request) -> str | None:
-        for role, callback in (("callback", request.callback), ("errback", request.errback)):
+        for role, callback in (
+            ("callback", request.callback),
+            ("errback", request.errback),
+            ("download_midware", request.download_midware),
+        ):
             if callback is None:
                 continue
             if isinstance(callback, str):
@@ -161,8 +170,9 @@ class Sorter:
                 if key in self._good_callbacks:
                     continue
                 problem = callback_problem(callback, self._spider)
-                if problem is None and callback.__name__ not in self._callbacks:
-                    problem = self._callbacks.problem(callback.__name__)
+                name = name_of(callback)
+                if problem is None and name not in self._callbacks:
+                    problem = self._callbacks.problem(str(name))
                 if problem is not None:
                     return f"{role} can't be called from another process: {problem}"
                 self._good_callbacks.add(key)
@@ -222,5 +232,3 @@ def user_line(error: BaseException) -> str:
             place = f"{code.co_filename.rsplit('/', 1)[-1]}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return place or "?"
-
-

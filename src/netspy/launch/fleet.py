@@ -62,7 +62,9 @@ def run_fleet(spider: Any, processes: int) -> tuple[RunSummary, bool]:
     reported; the others take its requests over. Raises ConfigError.
     """
     if sys.platform == "win32" or "fork" not in multiprocessing.get_all_start_methods():
-        raise ConfigError(f"processes={processes} needs fork(), which this system doesn't have; start the script {processes} times")
+        raise ConfigError(
+            f"processes={processes} needs fork(), which this system doesn't have; start the script {processes} times"
+        )
     loaded = spider.load_settings()
     log.setup(loaded.settings, spider=spider.name)
     for warning in loaded.warnings:
@@ -93,7 +95,9 @@ def run_fleet(spider: Any, processes: int) -> tuple[RunSummary, bool]:
     merged = summaries.merge(found, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO)
     dead = processes - len(found)
     if dead:
-        merged = msgspec.structs.replace(merged, reason=merged.reason or f"{dead} node process(es) died; the others took over")
+        merged = msgspec.structs.replace(
+            merged, reason=merged.reason or f"{dead} node process(es) died; the others took over"
+        )
     if merged.outcome == "nothing_to_do" and all(one.outcome == "finished" for one in found):
         merged = msgspec.structs.replace(merged, outcome="finished", exit_code=int(exit_code("finished")))
     return msgspec.structs.replace(merged, nodes=processes), settings.RUN_SUMMARY_ENABLE
@@ -106,7 +110,9 @@ def _fork(spider: Any, number: int) -> _Child:
     err_read, err_write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    process = context.Process(target=_child_main, args=(spider, number, there, out_write, err_write, os.getpid()), daemon=False)
+    process = context.Process(
+        target=_child_main, args=(spider, number, there, out_write, err_write, os.getpid()), daemon=False
+    )
     process.start()
     there.close()
     os.close(out_write)
@@ -154,7 +160,11 @@ def _wait(children: list[_Child], spider: Any, settings: Any, shown: Any, view: 
                     child.reported = True
                     child.poll()
                     if child.summary is None:
-                        spider.logger.error("node process {} died (exit {}); the others take its requests over", child.number, child.process.exitcode)
+                        spider.logger.error(
+                            "node process {} died (exit {}); the others take its requests over",
+                            child.number,
+                            child.process.exitcode,
+                        )
             if not any(alive):
                 return
             now = time.monotonic()
@@ -162,7 +172,11 @@ def _wait(children: list[_Child], spider: Any, settings: Any, shown: Any, view: 
                 next_look = now + _LOOK_EVERY_S
                 cluster = view.look()
                 if cluster is not None:
-                    shown.update(cluster_snapshot(cluster, spider.name, settings.RUN_ID, now - began, "crawling", rate, node_rates))
+                    shown.update(
+                        cluster_snapshot(
+                            cluster, spider.name, settings.RUN_ID, now - began, "crawling", rate, node_rates
+                        )
+                    )
             time.sleep(_POLL_S)
     finally:
         for child in children:

@@ -29,7 +29,9 @@ class Observer:
 
     async def look(self, state: NodeState) -> None:
         """Take a reading and show it."""
-        snapshot = await (self._of_cluster(state) if self._built.cluster_view is not None else self._of_node(state))
+        snapshot = await (
+            self._of_cluster(state) if self._built.cluster_view is not None else self._of_node(state)
+        )
         self._last = snapshot
         self._shown.update(snapshot)
 
@@ -38,7 +40,14 @@ class Observer:
         own = self._spider.counters.own()
         done = own["request_ok"] + own["dropped"] + own["content_type_dropped"]
         rate = self._rate.update(done + own["request_failed"])
-        node = NodeView(name="1", host=socket.gethostname(), pid=os.getpid(), done=done, in_flight=counts.leased, rate=rate)
+        node = NodeView(
+            name="1",
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            done=done,
+            in_flight=counts.leased,
+            rate=rate,
+        )
         left = counts.queued + counts.leased + counts.delayed
         return Snapshot(
             spider=self._spider.name, elapsed_s=state.elapsed_s, nodes=(node,), done=done, queued=counts.queued,
@@ -54,7 +63,13 @@ class Observer:
                 raise
             return replace(self._last, state=state.state, elapsed_s=state.elapsed_s)
         return cluster_snapshot(
-            self._cluster, self._spider.name, self._built.settings.RUN_ID, state.elapsed_s, state.state, self._rate, self._node_rates
+            self._cluster,
+            self._spider.name,
+            self._built.settings.RUN_ID,
+            state.elapsed_s,
+            state.state,
+            self._rate,
+            self._node_rates,
         )
 
     def totals(self) -> dict[str, int]:
@@ -62,10 +77,15 @@ class Observer:
         own: dict[str, int] = self._spider.counters.own()
         if self._cluster is None:
             return own
-        me = next((n for n in self._cluster.nodes if n.pid == os.getpid() and n.host == socket.gethostname()), None)
+        me = next(
+            (n for n in self._cluster.nodes if n.pid == os.getpid() and n.host == socket.gethostname()), None
+        )
         beaten: dict[str, int] = me.counters if me is not None else {}
         # The cluster's sums hold this node's figures as of its last beat; the rest are the others', gone ones included.
-        return {name: max(self._cluster.counters.get(name, 0) - beaten.get(name, 0), 0) + value for name, value in own.items()}
+        return {
+            name: max(self._cluster.counters.get(name, 0) - beaten.get(name, 0), 0) + value
+            for name, value in own.items()
+        }
 
     def end(self, reason: str) -> None:
         """Show how it ended."""
@@ -75,11 +95,19 @@ class Observer:
 
 def done_of(counters: dict[str, int]) -> int:
     """Requests that are over and didn't fail."""
-    return counters.get("request_ok", 0) + counters.get("dropped", 0) + counters.get("content_type_dropped", 0)
+    return (
+        counters.get("request_ok", 0) + counters.get("dropped", 0) + counters.get("content_type_dropped", 0)
+    )
 
 
 def cluster_snapshot(
-    cluster: Any, spider: str, run_id: str, elapsed_s: float, state: str, rate_meter: RateMeter, node_rates: dict[str, RateMeter]
+    cluster: Any,
+    spider: str,
+    run_id: str,
+    elapsed_s: float,
+    state: str,
+    rate_meter: RateMeter,
+    node_rates: dict[str, RateMeter],
 ) -> Snapshot:
     """A cluster status as the display wants it; the meters carry the rates from one reading to the next."""
     views = []
@@ -88,9 +116,15 @@ def cluster_snapshot(
         done = done_of(node.counters)
         views.append(
             NodeView(
-                name=node.id.lstrip("0") or "0", host=node.host, pid=node.pid, done=done, in_flight=node.in_flight,
-                rate=meter.update(done + node.counters.get("request_failed", 0)), alive=node.alive, age_s=node.beat_age_s,
-            )  # fmt: skip
+                name=node.id.lstrip("0") or "0",
+                host=node.host,
+                pid=node.pid,
+                done=done,
+                in_flight=node.in_flight,
+                rate=meter.update(done + node.counters.get("request_failed", 0)),
+                alive=node.alive,
+                age_s=node.beat_age_s,
+            )
         )
     done = done_of(cluster.counters)
     rate = rate_meter.update(done + cluster.failed)

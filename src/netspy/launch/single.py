@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from netspy import assembly
-from netspy.engine.node import Ended, Node, force_exit
+from netspy.engine.node import Node, force_exit
 from netspy.errors import ConfigError, NetspyError
 from netspy.launch.observer import Observer
 from netspy.observe import log
 from netspy.observe import summary as summaries
-from netspy.observe.outcome import Crash, ExitCode, Stop, crash_of, exit_code, exit_code_of, outcome_of
+from netspy.observe.outcome import ExitCode, crash_of, exit_code_of, outcome_of
 from netspy.observe.panel import NoProgress, Progress, make_progress
 from netspy.observe.summary import RunSummary
 from netspy.settings import Settings
@@ -43,8 +43,6 @@ class Running:
 
 def config_problem(spider: Any, processes: int) -> None:
     """What is wrong with the spider's declaration. Raises ConfigError."""
-    from netspy.spiders.base import BaseParser, declared_seeds
-
     if not isinstance(processes, int) or isinstance(processes, bool) or processes < 1:
         raise ConfigError(f"processes={processes!r}: give a whole number, 1 or more")
     if processes > 1 and not spider.shared:
@@ -52,12 +50,9 @@ def config_problem(spider: Any, processes: int) -> None:
             f"processes={processes}: {spider.name} is an AirSpider, whose queue is in the memory of one process; "
             'change its base class to netspy.Spider (REDIS_URL="embedded" needs no server), or raise SPIDER_THREAD_COUNT'
         )
-    if not declared_seeds(spider):
-        raise ConfigError(
-            f"{spider.name} has no start_requests: define it and yield the first requests, or set start_urls"
-        )
-    if type(spider).user_pool is not BaseParser.user_pool:
-        raise ConfigError(f"{spider.name}.user_pool: account pools are not built yet; log in from start_requests")
+    problem = spider.problem()
+    if problem:
+        raise ConfigError(problem)
 
 
 def failure_summary(spider: Any, error: NetspyError) -> RunSummary:
@@ -112,17 +107,11 @@ async def _run(spider: Any, settings: Settings, shown: Progress) -> Done:
     finished = datetime.now(UTC)
     await built.after(node, ended)
     totals = observer.totals() if built.parts.shared else spider.counters.own()
-    stop, crash = _stop_and_crash(ended)
-    outcome = outcome_of(
-        crash=crash, stop=stop, ok=totals["request_ok"], failed=totals["request_failed"],
-        other=summaries.handled_otherwise(totals), items=totals["items"], items_failed=totals["item_failed"],
-    )  # fmt: skip
+    outcome, code = summaries.judged(
+        ended.outcome, totals, signal=ended.signal, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO
+    )
     if outcome == "nothing_to_do":
-        if ended.outcome == "finished":
-            outcome = "finished"
-        else:
-            spider.logger.warning("nothing was crawled: {}", _why_nothing(totals))
-    code = exit_code(outcome, stop=stop, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO)
+        spider.logger.warning("nothing was crawled: {}", _why_nothing(totals))
     summary = summaries.build(
         spider.counters, spider=spider.name, kind=spider.kind, outcome=outcome, code=code, started=started,
         finished=finished, elapsed_s=(finished - started).total_seconds(),
@@ -142,20 +131,9 @@ def _why_nothing(totals: dict[str, int]) -> str:
     return "the queue was empty and there were no seeds"
 
 
-def _stop_and_crash(ended: Ended) -> tuple[Stop, Crash]:
-    if ended.outcome == "limit":
-        return "limit", ""
-    if ended.outcome == "stopped":
-        if ended.signal == signal.SIGINT:
-            return "SIGINT", ""
-        if ended.signal == signal.SIGTERM:
-            return "SIGTERM", ""
-        return "code", ""
-    crashes: dict[str, Crash] = {"seeding_failed": "seeding", "store_lost": "store", "failed": "internal"}
-    return "", crashes.get(ended.outcome, "")
-
-
-def _catch_signals(loop: asyncio.AbstractEventLoop, node: Node, built: Any, forced: Callable[[], None]) -> Callable[[], None]:
+def _catch_signals(
+    loop: asyncio.AbstractEventLoop, node: Node, built: Any, forced: Callable[[], None]
+) -> Callable[[], None]:
     """First SIGINT or SIGTERM: a graceful stop. Second: out at once. Returns what undoes it."""
     if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         return lambda: None

@@ -127,7 +127,8 @@ class BeatReport(NamedTuple):
 class BeatReply(NamedTuple):
     """`known` is False when the store has no record of this node (it must join again); `sweeping` tells whether
     this node's own beats have been unbroken long enough for it to take over others' leases; `stale_nodes` are the
-    ids of nodes whose heartbeat is older than HEARTBEAT_STALE; `intact` as in Counts."""
+    ids of nodes whose heartbeat is older than HEARTBEAT_STALE; `intact` as in Counts.
+    """
 
     known: bool
     sweeping: bool

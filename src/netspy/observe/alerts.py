@@ -45,11 +45,11 @@ class Alerts:
             held = self._held.pop(kind, 0)
         if held:
             message = f"{message} ({held:,} more of this kind since the last alert)"
-        self._logger.warning("{}: {}", kind, message)  # noqa: PLE1205 - brace style
+        self._logger.warning("{}: {}", kind, message)
         if self._send is not None:
             try:
                 self._send(kind, message)
             except Exception as error:
                 # The alert is in the log already; a broken channel must not stop the crawl.
-                self._logger.warning("sending alert {} failed: {}", kind, what(error))  # noqa: PLE1205
+                self._logger.warning("sending alert {} failed: {}", kind, what(error))
         return True

@@ -81,7 +81,7 @@ class LineProgress:
         text = line(snapshot)
         if text != self._said:
             self._said = text
-            self._logger.info("{}", text)  # noqa: PLE1205 - brace style
+            self._logger.info("{}", text)
 
 
 def make_progress(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 
-def claim_limit(*, slots: int, free_slots: int, held: int, ceiling: int, queued: int | None, live_nodes: int) -> int:
+def claim_limit(
+    *, slots: int, free_slots: int, held: int, ceiling: int, queued: int | None, live_nodes: int
+) -> int:
     """How many requests to claim now; 0 = none.
 
     `held` is claimed and unstarted, `ceiling` is COLLECTOR_TASK_COUNT, `queued` the queue's length as last seen

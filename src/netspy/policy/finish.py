@@ -15,9 +15,9 @@ def unfinished_because(
 ) -> str | None:
     """Why the crawl run must go on; None when it is over.
 
-    `had_work`: this node seeded or claimed something. A node that never had work waits `grace_s` seconds
-    (SPIDER_STARTUP_GRACE) after a fresh seeding, as the spec of the distributed spider asks; a job that was
-    seeded long ago and is empty is over at once.
+    `had_work`: this node seeded or claimed something. A node that never had work, among others that live, waits
+    `grace_s` seconds (SPIDER_STARTUP_GRACE) after a fresh seeding, as the spec of the distributed spider asks; a job
+    that was seeded long ago, or has no other node, and is empty is over at once.
     """
     if counts.seed == "seeding":
         return f"seeding is going on ({counts.seed_detail or 'another node'})"
@@ -31,7 +31,7 @@ def unfinished_because(
         return f"{counts.delayed} request(s) delayed"
     if source_open:
         return "the task source may still produce tasks"
-    if not had_work and counts.seed_age_s < grace_s and node_age_s < grace_s:
+    if not had_work and counts.live_nodes > 1 and counts.seed_age_s < grace_s and node_age_s < grace_s:
         return "this node has had no work yet and the run has just been seeded"
     return None
 

@@ -28,7 +28,9 @@ class AirSpider(BaseParser):
         **arguments: Any,
     ) -> None:
         """`debug`: log at DEBUG and run callbacks in one thread. For the others see BaseParser."""
-        super().__init__(thread_count=thread_count, item_handler=item_handler, pipelines=pipelines, **arguments)
+        super().__init__(
+            thread_count=thread_count, item_handler=item_handler, pipelines=pipelines, **arguments
+        )
         if debug:
             self._overrides["DEBUG"] = True
             self._overrides.setdefault("SPIDER_THREAD_COUNT", 1)

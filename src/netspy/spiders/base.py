@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from netspy import settings as settings_module
@@ -40,7 +40,8 @@ class BaseParser:
         **arguments: Any,
     ) -> None:
         """`thread_count`: requests in flight (SPIDER_THREAD_COUNT). `pipelines`: class paths, classes or instances,
-        in the place of ITEM_PIPELINES. `item_handler`: gets lists of items in the place of pipelines and dedup."""
+        in the place of ITEM_PIPELINES. `item_handler`: gets lists of items in the place of pipelines and dedup.
+        """
         self._overrides: dict[str, Any] = {}
         if thread_count is not None:
             self._overrides["SPIDER_THREAD_COUNT"] = thread_count
@@ -96,7 +97,7 @@ class BaseParser:
 
     @property
     def settings(self) -> settings_module.Settings:
-        """This spider's settings, a frozen value."""
+        """The settings of this spider, a frozen value."""
         return self.load_settings().settings
 
     # -- hooks -----------------------------------------------------------------------------------------------
@@ -145,6 +146,14 @@ class BaseParser:
         """Account pools are not built yet: overriding this is refused at start."""
         return None
 
+    def problem(self) -> str | None:
+        """What is wrong with this spider's declaration; None when it can start."""
+        if type(self).start_requests is BaseParser.start_requests and not self.start_urls:
+            return f"{self.name} has no start_requests: define it and yield the first requests, or set start_urls"
+        if type(self).user_pool is not BaseParser.user_pool:
+            return f"{self.name}.user_pool: account pools are not built yet; log in from start_requests"
+        return None
+
     # -- running ---------------------------------------------------------------------------------------------
 
     def start(self, *, processes: int = 1) -> RunSummary:
@@ -167,13 +176,3 @@ class BaseParser:
         """Stop gracefully, from any thread or callback: running pages end, items are stored, the rest stays queued."""
         if self._running is not None:
             self._running.stop(reason)
-
-
-def declared_seeds(spider: BaseParser) -> bool:
-    """Whether the spider says where to start."""
-    return type(spider).start_requests is not BaseParser.start_requests or bool(spider.start_urls)
-
-
-def outputs_of(values: Iterable[Any]) -> list[str]:
-    """Where pipelines put items, as they say themselves."""
-    return [str(v.where()) for v in values if hasattr(v, "where")]

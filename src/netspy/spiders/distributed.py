@@ -31,8 +31,11 @@ class Spider(BaseParser):
         **arguments: Any,
     ) -> None:
         """`redis_key`: the job's name in Redis (default: the class name). `keep_alive`: stay when the queue is empty
-        (SPIDER_KEEP_ALIVE). `take_over`: accept a job that a class of another name owns. Others: see BaseParser."""
-        super().__init__(thread_count=thread_count, item_handler=item_handler, pipelines=pipelines, **arguments)
+        (SPIDER_KEEP_ALIVE). `take_over`: accept a job that a class of another name owns. Others: see BaseParser.
+        """
+        super().__init__(
+            thread_count=thread_count, item_handler=item_handler, pipelines=pipelines, **arguments
+        )
         if redis_key is not None:
             self.redis_key = redis_key
         if keep_alive is not None:

@@ -84,7 +84,8 @@ def test_an_empty_seeded_run_is_over_unless_the_source_may_go_on():
 
 
 def test_only_a_node_without_work_waits_for_the_grace_and_only_after_a_fresh_seeding():
-    fresh, old = counts(seed_age_s=1.0), counts(seed_age_s=500.0)
+    fresh, old = counts(seed_age_s=1.0, live_nodes=2), counts(seed_age_s=500.0, live_nodes=2)
+    assert unfinished_because(counts(seed_age_s=1.0), had_work=False, node_age_s=2, grace_s=10) is None
     assert unfinished_because(fresh, had_work=False, node_age_s=2, grace_s=10)
     assert unfinished_because(fresh, had_work=True, node_age_s=2, grace_s=10) is None
     assert unfinished_because(fresh, had_work=False, node_age_s=11, grace_s=10) is None

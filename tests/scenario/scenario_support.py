@@ -1,0 +1,52 @@
+"""The spider that scenarios run as a script, and how to read what it stored."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+SPIDER = '''
+import os, sys, time
+import netspy as mw
+
+BASE = os.environ["SITE"]
+
+
+class Pages(mw.Spider):
+    __custom_setting__ = dict(
+        ITEM_PIPELINES=["netspy.pipelines.sqlite.SqlitePipeline"], LOG_LEVEL="INFO", PROGRESS="off",
+        CONCURRENT_REQUESTS_PER_DOMAIN=0, RETRY_BACKOFF=0.1,
+    )
+
+    def start_requests(self):
+        for n in range(int(os.environ.get("PAGES", "24"))):
+            time.sleep(float(os.environ.get("SEED_SLEEP", "0")))
+            yield mw.Request(f"{BASE}/p/{n}")
+
+    def parse(self, request, response):
+        time.sleep(float(os.environ.get("PARSE_SLEEP", "0")))
+        yield {"url": request.url, "node": os.getpid()}
+
+
+if __name__ == "__main__":
+    Pages().start()
+'''
+
+
+def rows(folder: Path, table: str = "items") -> list[tuple]:
+    """What the SQLite pipeline stored."""
+    with sqlite3.connect(folder / "items.db") as db:
+        found = db.execute(f'SELECT * FROM "{table}"').fetchall()
+    db.close()
+    return found
+
+
+def urls(folder: Path) -> list[str]:
+    """Stored URLs, repeats included."""
+    return sorted(row[0] for row in rows(folder))
+
+
+def lines(path: Path) -> list[dict]:
+    """The objects of a JSONL file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
