@@ -96,6 +96,8 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is not None:
         value = getattr(importlib.import_module(home), name)
+        if name == "Request":
+            importlib.import_module("netspy.messages.sub_download").default = _download
     elif name == "log":
         value = importlib.import_module("netspy.observe.log").get_logger("netspy")
     elif name == "setting":
@@ -104,6 +106,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'netspy' has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def _download(request: Any) -> Any:
+    """`Request(url).download()` outside a spider."""
+    return importlib.import_module("netspy.assembly").bare_download(request)
 
 
 def __dir__() -> list[str]:

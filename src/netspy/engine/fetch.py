@@ -37,7 +37,10 @@ class Fetcher:
         download_midware: Callable[[Request], Any] | None,
         named_midware: Callable[[str], Callable[[Request], Any]],
         pool: CallbackPool,
+        selector_engine: str,
     ) -> None:
+        self._middlewares = middlewares
+        self._engine = selector_engine
         self._downloader = downloader
         self._pool = pool
         self._midware = download_midware
@@ -55,10 +58,28 @@ class Fetcher:
         result = await self._pool.call(lambda: function(*args))
         return await result if inspect.isawaitable(result) else result
 
+    async def open(self) -> None:
+        """Open the middlewares, outermost first. Raises what they raise."""
+        for middleware in self._middlewares:
+            if hasattr(middleware, "open"):
+                await self._call(middleware.open)
+
+    async def close(self) -> None:
+        """Close the middlewares, innermost first."""
+        for middleware in reversed(self._middlewares):
+            if hasattr(middleware, "close"):
+                await self._call(middleware.close)
+
     async def fetch(self, request: Request) -> Response:
         """The response. Raises what the downloader raises, and Replaced."""
         if self._simple and request.download_midware is None:
-            return await self._downloader.fetch(request)
+            response = await self._downloader.fetch(request)
+        else:
+            response = await self._wrapped(request)
+        response.engine = self._engine
+        return response
+
+    async def _wrapped(self, request: Request) -> Response:
         answer = await self._prepare(request)
         if isinstance(answer, Response):
             response = answer

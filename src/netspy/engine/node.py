@@ -161,7 +161,9 @@ class Node:
             download_midware=self._own_hook("download_midware"),
             named_midware=callbacks.named,
             pool=pool,
+            selector_engine=self._settings.SELECTOR_ENGINE,
         )
+        self._fetcher = fetcher
         active.real = SubDownloads(fetcher, shelf, loop, self._count_page)
         sorter = Sorter(
             self._p.spider,
@@ -223,6 +225,7 @@ class Node:
         helpers: list[asyncio.Task[Any]] = []
         workers: list[asyncio.Task[None]] = []
         try:
+            await fetcher.open()
             await self._call_hook("start_callback")
             outbox.start()
             items.start()
@@ -257,7 +260,7 @@ class Node:
             self._p.keeper,
             settings=self._settings,
             held=self._held,
-            report=lambda: BeatReport(len(self._held), len(self._items), self._counters.as_dict()),
+            report=lambda: BeatReport(len(self._held), len(self._items), self._counters.own()),
             loop=loop,
             logger=self._log,
             history=lambda: self._frontier.history,
@@ -659,6 +662,7 @@ class Node:
         if keeper is not None:
             keeper.stop()
         await self._call_hook_bounded("end_callback", deadline)
+        await self._bounded(self._fetcher.close(), deadline + 1.0, "middlewares did not close in time")
         await self._bounded(self._p.writer.close(), deadline + 1.0, "pipelines did not close in time")
         await self._bounded(downloader.close(), deadline + 1.0, "the downloader did not close in time")
         if self._p.observe is not None and not aborted:
