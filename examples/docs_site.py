@@ -37,7 +37,7 @@ class DocsSite:
         yield Page(
             url=response.url,
             title=" ".join(response.css("title::text").get(default="").split()),
-            canonical=response.css("link[rel=canonical]::attr(href)").get(default=response.url),
+            canonical=response.urljoin(response.css("link[rel=canonical]::attr(href)").get(default="")),
             links=links,
         )
         for url in links:

@@ -33,7 +33,13 @@ def script_of(name: str, site: LocalSite, folder: Path) -> Path:
 
 
 def run(name: str, site: LocalSite, folder: Path, *, args: tuple[str, ...] = (), **env: str) -> Result:
-    result = run_script(script_of(name, site, folder), args=args, cwd=folder, env={"NETSPY_PROGRESS": "off", **env}, timeout=60).check()
+    result = run_script(
+        script_of(name, site, folder),
+        args=args,
+        cwd=folder,
+        env={"NETSPY_PROGRESS": "off", **env},
+        timeout=60,
+    ).check()
     assert "Traceback" not in result.stderr, result.stderr
     return result
 
@@ -64,7 +70,9 @@ def news(site: LocalSite) -> LocalSite:
         return f"<title>News</title>{articles}{more}"
 
     site.route("/news", listing)
-    site.route("/news/", lambda request: f"<h1>Article {request.path[6:]}</h1><p>One.</p><p>Two.</p>", prefix=True)
+    site.route(
+        "/news/", lambda request: f"<h1>Article {request.path[6:]}</h1><p>One.</p><p>Two.</p>", prefix=True
+    )
     return site
 
 
@@ -88,7 +96,9 @@ def test_news_on_redis_by_two_nodes_and_again_under_a_run_id(news, redis_url, tm
         results = [a.finish(60).check(), b.finish(60).check()]
     assert sum(result.summary["request_ok"] for result in results) == 99 + 101
     assert set(news.all_hits().values()) == {1}
-    assert query(tmp_path, "SELECT count(*), count(DISTINCT url), min(headline) FROM article") == [(101, 101, "Headline 1")]
+    assert query(tmp_path, "SELECT count(*), count(DISTINCT url), min(headline) FROM article") == [
+        (101, 101, "Headline 1")
+    ]
     again = run("news.py", news, tmp_path, NETSPY_REDIS_URL=redis_url, NETSPY_RUN_ID="tuesday")
     assert again.summary["request_ok"] == 200
     assert query(tmp_path, "SELECT count(*) FROM article") == [(101,)]
@@ -105,7 +115,10 @@ def test_shop(site, tmp_path):
 
     def product(request):
         sku = request.path[6:]
-        reviews = "".join(f'<div class="review"><b class="author">{who}</b><p class="text">Good {sku}</p></div>' for who in ("Ann", "Bo"))
+        reviews = "".join(
+            f'<div class="review"><b class="author">{who}</b><p class="text">Good {sku}</p></div>'
+            for who in ("Ann", "Bo")
+        )
         return f'<div data-sku="{sku}"><h1>  Tea\n pot {sku} </h1><span class="price">€ {sku}.50</span>{reviews}</div>'
 
     site.route("/shop", listing)
@@ -116,7 +129,9 @@ def test_shop(site, tmp_path):
         assert query(tmp_path, "SELECT count(*) FROM product") == [(8,)]
         assert query(tmp_path, "SELECT count(*) FROM review") == [(16,)]
         assert len((tmp_path / "product.csv").read_text().splitlines()) == 1 + 8 * times
-    assert query(tmp_path, "SELECT sku, name, price, stars FROM product WHERE sku = 23") == [("23", "Tea pot 23", "23.50", 3)]
+    assert query(tmp_path, "SELECT sku, name, price, stars FROM product WHERE sku = 23") == [
+        ("23", "Tea pot 23", "23.50", 3)
+    ]
     assert query(tmp_path, "SELECT text FROM review WHERE sku = 11 AND author = 'Bo'") == [("Good 11",)]
     with (tmp_path / "product.csv").open(newline="") as file:
         assert next(csv.DictReader(file)).keys() == {"sku", "name", "price", "stars"}
@@ -128,7 +143,9 @@ def test_login(site, tmp_path, password):
         form = parse_qs(request.body.decode())
         good = form == {"token": ["t0k"], "account": ["ann"], "password": ["secret"]}
         if request.method == "POST" and good:
-            return Answer('<a class="logout" href="/out">out</a>', headers={"Set-Cookie": "session=abc; Path=/"})
+            return Answer(
+                '<a class="logout" href="/out">out</a>', headers={"Set-Cookie": "session=abc; Path=/"}
+            )
         return '<form action="/login"><input name="token" value="t0k"></form>'
 
     def orders(request):
@@ -136,7 +153,9 @@ def test_login(site, tmp_path, password):
             return '<form action="/login"></form>'
         page = 2 if request.target.endswith("2") else 1
         row = f'<tr><td class="number">{page}</td><td class="total">{page}.00</td></tr>'
-        return f'<table class="orders">{row}</table>' + ('<a class="next" href="/orders?page=2">more</a>' if page == 1 else "")
+        return f'<table class="orders">{row}</table>' + (
+            '<a class="next" href="/orders?page=2">more</a>' if page == 1 else ""
+        )
 
     site.route("/login", enter)
     site.route("/orders", orders)
@@ -183,14 +202,22 @@ def test_own_pipeline(site, tmp_path):
 def test_async_callbacks(site, tmp_path):
     site.route(
         "/items/",
-        lambda request: f'<h1>Item {request.path[7:]}</h1><a class="price" href="/price/{request.path[7:]}"></a><a class="stock" href="/stock/{request.path[7:]}"></a>',
+        lambda request: (
+            f'<h1>Item {request.path[7:]}</h1><a class="price" href="/price/{request.path[7:]}"></a><a class="stock" href="/stock/{request.path[7:]}"></a>'
+        ),
         prefix=True,
     )
     site.route("/price/", lambda request: Answer({"price": int(request.path[7:]) * 2}), prefix=True)
-    site.route("/stock/", lambda request: {"2": Answer("busy"), "3": 404}.get(request.path[-1], Answer({"stock": 7})), prefix=True)
+    site.route(
+        "/stock/",
+        lambda request: {"2": Answer("busy"), "3": 404}.get(request.path[-1], Answer({"stock": 7})),
+        prefix=True,
+    )
     result = run("async_callbacks.py", site, tmp_path)
     stored = sorted(lines(tmp_path / "items.jsonl"), key=lambda row: row["name"])
-    assert stored == [{"name": f"Item {n}", "price": n * 2, "stock": None if n in (2, 3) else 7} for n in range(1, 6)]
+    assert stored == [
+        {"name": f"Item {n}", "price": n * 2, "stock": None if n in (2, 3) else 7} for n in range(1, 6)
+    ]
     assert result.stderr.count("no stock for") == 1
     assert result.summary["request_ok"] == 5
 
@@ -209,9 +236,18 @@ def test_processes(site, tmp_path, embedded_dir):
 
 
 def small_docs(site: LocalSite) -> None:
-    site.route("/docs/index.html", '<title> The\n Manual </title><a href="a.html#x">A</a><a href="b/">B</a><a href="/other.html">no</a><a href="p.png">p</a>')
-    site.route("/docs/a.html", '<title>A</title><link rel="canonical" href="https://docs.example.org/a"><a href="index.html">home</a>')
-    site.route("/docs/b/", '<title>B</title><a href="../a.html">A</a><a href="../gone.html">gone</a>')
+    site.route(
+        "/docs/index.html",
+        '<title> The\n Manual </title><a href="a.html#x">A</a><a href="b/">B</a><a href="/other.html">no</a><a href="p.png">p</a>',
+    )
+    site.route(
+        "/docs/a.html",
+        '<title>A</title><link rel="canonical" href="https://docs.example.org/a"><a href="index.html">home</a>',
+    )
+    site.route(
+        "/docs/b/",
+        '<title>B</title><link rel="canonical" href="/docs/bee/"><a href="../a.html">A</a><a href="../gone.html">gone</a>',
+    )
     site.route("/docs/p.png", b"\x89PNG", content_type="image/png")
     site.route("/other.html", "<title>Not of these docs</title>")
 
@@ -219,13 +255,16 @@ def small_docs(site: LocalSite) -> None:
 @pytest.mark.parametrize("shared", [False, True], ids=["air", "redis"])
 def test_docs_site(site, tmp_path, shared, request):
     small_docs(site)
-    args = (site.url("/docs/index.html"), *(("--redis", request.getfixturevalue("redis_url")) if shared else ()))
+    args = (
+        site.url("/docs/index.html"),
+        *(("--redis", request.getfixturevalue("redis_url")) if shared else ()),
+    )
     result = run("docs_site.py", site, tmp_path, args=args)
     found = query(tmp_path, "SELECT url, title, canonical, links FROM page ORDER BY url", "pages.db")
     url = site.url
     assert [(row[0], row[1], row[2]) for row in found] == [
         (url("/docs/a.html"), "A", "https://docs.example.org/a"),
-        (url("/docs/b/"), "B", url("/docs/b/")),
+        (url("/docs/b/"), "B", url("/docs/bee/")),
         (url("/docs/index.html"), "The Manual", url("/docs/index.html")),
     ]
     assert site.hits("/other.html") == 0
