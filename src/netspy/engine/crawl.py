@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from netspy.engine.outbox import Outbox
 from netspy.engine.page import Page
 from netspy.engine.shelf import Shelf
 from netspy.engine.threads import CallbackPool
-from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, user_line
+from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, is_async, user_line
 from netspy.errors import (
     CallbackTimeoutError,
     ContentTypeRejectedError,
@@ -42,13 +43,16 @@ _START_MARGIN_S = 1.0
 class Hooks:
     """The spider's hooks that are really overridden; None = nothing to call."""
 
-    __slots__ = ("exception_request", "failed_request", "validate")
+    __slots__ = ("exception_request", "failed_request", "validate", "validate_awaited")
 
     def __init__(self, spider: Any, base: type) -> None:
         def own(name: str) -> Callable[..., Any] | None:
             return getattr(spider, name) if getattr(type(spider), name) is not getattr(base, name) else None
 
-        self.validate = own("validate")
+        validate = own("validate")
+        awaited = validate is not None and inspect.iscoroutinefunction(validate)
+        self.validate = None if awaited else validate
+        self.validate_awaited = validate if awaited else None
         self.failed_request = own("failed_request")
         self.exception_request = own("exception_request")
 
@@ -128,6 +132,7 @@ class Crawl:
             await self._fail(page, self._timeout_error(page))
         finally:
             del self.running[id(page)]
+            page.let_go()
             self._shelf.suspect_ended(lease)
 
     async def _work(self, page: Page) -> None:
@@ -152,7 +157,7 @@ class Crawl:
         if kind == "plain":
             await self._run_plain(page)
         else:
-            await self._run_async(page, generator=kind == "async_generator")
+            await self._run_async(page)
 
     async def _fetch(self, page: Page) -> bool:
         """Download and judge. True when the callback is to run."""
@@ -242,6 +247,9 @@ class Crawl:
                     return out
             assert page.function is not None  # noqa: S101 - set by _work
             result = page.function(page.request, page.response, **(page.request.cb_kwargs or {}))
+            if is_async(result):
+                out.later = result
+                return out
             page.iterator = as_iterator(result)
         except Exception as error:
             out.error = error
@@ -262,44 +270,66 @@ class Crawl:
         return out
 
     async def _run_plain(self, page: Page) -> None:
+        out = Yielded()
+        if self._hooks.validate_awaited is not None and not await self._validated(page, out):
+            await self._callback_ended(page, out)
+            return
         page.job = self._pool.call(lambda: self._draw_first(page))
         while True:
             try:
-                out: Yielded = await page.job
+                out = await page.job
             except CallbackTimeoutError as error:
                 await self._fail(page, error)
                 return
+            if out.later is not None:
+                await self._drain(page, out, out.later)
+                break
             if out.verdict is False or out.error is not None or not out.more:
                 break
             await self._accept(page, out)
             page.job = self._pool.call(lambda: self._draw(page))
         await self._callback_ended(page, out)
 
-    async def _run_async(self, page: Page, *, generator: bool) -> None:
-        out = Yielded()
-        origin = page.origin
-        assert page.function is not None  # noqa: S101 - set by _work
+    async def _validated(self, page: Page, out: Yielded) -> bool:
+        """Ask `validate` on the loop; False when the callback is not to run (`out` tells why)."""
+        validate = self._hooks.validate or self._hooks.validate_awaited
+        if validate is None or page.response is None:
+            return True
         try:
-            if self._hooks.validate is not None and page.response is not None:
-                out.verdict = await self._hook(self._hooks.validate, page.request, page.response)
-            if out.verdict is not False:
-                result = page.function(page.request, page.response, **(page.request.cb_kwargs or {}))
-                if generator:
-                    origin.generator = result
-                    async for value in result:
-                        self._sorter.sort(out, value, origin)
-                        if len(out) >= self._chunk:
-                            await self._accept(page, out)
-                            out = Yielded()
-                else:
-                    value = await result
-                    iterator = as_iterator(value)
-                    if iterator is not None:
-                        for one in iterator:
-                            self._sorter.sort(out, one, origin)
+            out.verdict = await self._hook(validate, page.request, page.response)
         except Exception as error:
             out.error = error
+            return False
+        return out.verdict is not False
+
+    async def _run_async(self, page: Page) -> None:
+        out = Yielded()
+        assert page.function is not None  # noqa: S101 - set by _work
+        if await self._validated(page, out):
+            try:
+                result = page.function(page.request, page.response, **(page.request.cb_kwargs or {}))
+            except Exception as error:
+                out.error = error
+            else:
+                await self._drain(page, out, result)
         await self._callback_ended(page, out)
+
+    async def _drain(self, page: Page, out: Yielded, result: Any) -> None:
+        """On the loop: gather what an awaitable returns or an async generator yields."""
+        origin = page.origin
+        try:
+            if hasattr(result, "__aiter__"):
+                origin.generator = result
+                async for value in result:
+                    self._sorter.sort(out, value, origin)
+                    if len(out) >= self._chunk:
+                        await self._accept(page, out)
+                        out.children, out.rows = [], []
+            else:
+                for one in as_iterator(await result) or ():
+                    self._sorter.sort(out, one, origin)
+        except Exception as error:
+            out.error = error
 
     async def _hook(self, function: Callable[..., Any], *args: Any) -> Any:
         """A spider's hook outside a worker thread: awaited when async, else on a thread."""
@@ -424,22 +454,23 @@ class Crawl:
         )
         out = Yielded()
 
-        def plain() -> None:
-            iterator = as_iterator(function(*args))
-            if iterator is not None:
-                origin.generator = iterator
-                for value in iterator:
-                    self._sorter.sort(out, value, origin)
+        def plain() -> Any:
+            result = function(*args)
+            if is_async(result):
+                return result
+            origin.generator = iterator = as_iterator(result)
+            for value in iterator or ():
+                self._sorter.sort(out, value, origin)
+            return None
 
         try:
             kind = self._callbacks.kind(function)
-            if kind == "plain":
-                await self._pool.call(plain)
-            elif kind == "coroutine":
-                for value in as_iterator(await function(*args)) or ():
+            later = await self._pool.call(plain) if kind == "plain" else function(*args)
+            if hasattr(later, "__aiter__"):
+                async for value in later:
                     self._sorter.sort(out, value, origin)
-            else:
-                async for value in function(*args):
+            elif later is not None:
+                for value in as_iterator(await later) or ():
                     self._sorter.sort(out, value, origin)
         except Exception as error:
             self._counters.inc("callback_error")

@@ -41,6 +41,14 @@ class Page:
         self.task: asyncio.Task[None] | None = None
         self.timed_out = False
 
+    def let_go(self) -> None:
+        """Drop what only the callback needed: a page may wait long for its items, its body and tree need not."""
+        self.response = None
+        self.iterator = None
+        self.function = None
+        self.job = None
+        self.origin.generator = None
+
     def finish(self, final: Callable[[], None]) -> None:
         """Take the last step, now or when the last item is stored."""
         if self.pending:

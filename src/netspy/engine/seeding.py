@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+from netspy.engine.callbacks import kind_of
 from netspy.engine.contract import LoggerLike
 from netspy.engine.item_buffer import ItemBuffer
 from netspy.engine.outbox import Outbox
@@ -24,6 +24,11 @@ _PAUSE_S = 0.05
 
 class _Stopped(Exception):  # noqa: N818 - leaves the generator, not an error
     """The node stops, or the lock is somebody else's."""
+
+
+async def _each(values: Iterator[Any]) -> AsyncIterator[Any]:
+    for value in values:
+        yield value
 
 
 class Seeder:
@@ -85,7 +90,7 @@ class Seeder:
         origin = Origin(f"{self._name}.start_requests", f"s{grant.generation}".encode())
         renewer = asyncio.create_task(self._renew(token), name="netspy-seed-lock")
         try:
-            if inspect.isasyncgenfunction(self._spider.start_requests):
+            if kind_of(self._spider.start_requests) != "plain":
                 await self._run_async(origin, token)
             else:
                 await self._run_thread(origin, token)
@@ -138,7 +143,10 @@ class Seeder:
         last = asyncio.get_running_loop().time()
         try:
             generator = self._spider.start_requests()
-            origin.generator = generator
+            if not hasattr(generator, "__aiter__"):
+                generator = _each(self._seeds_of(await generator))
+            else:
+                origin.generator = generator
             async for value in generator:
                 self._sorter.sort(out, self._as_request(value), origin)
                 now = asyncio.get_running_loop().time()
@@ -154,6 +162,14 @@ class Seeder:
             self._error = error
         await self._hand_over(out, token)
 
+    def _seeds_of(self, result: Any) -> Iterator[Any]:
+        iterator: Iterator[Any] | None = as_iterator(result)
+        if iterator is None:
+            raise SpiderError(
+                f"{self._name}.start_requests returned None; yield requests from it, or return a list of them"
+            )
+        return iterator
+
     # -- plain generators ------------------------------------------------------------------------------------
 
     def _as_request(self, value: Any) -> Any:
@@ -162,12 +178,7 @@ class Seeder:
     def _draw(self, origin: Origin) -> None:
         """In the seeding thread."""
         try:
-            iterator = as_iterator(self._spider.start_requests())
-            if iterator is None:
-                raise SpiderError(
-                    f"{self._name}.start_requests returned None; yield requests from it, or return a list of them"
-                )
-            origin.generator = iterator
+            origin.generator = iterator = self._seeds_of(self._spider.start_requests())
             for value in iterator:
                 out = Yielded()
                 self._sorter.sort(out, self._as_request(value), origin)

@@ -6,6 +6,7 @@ line that yielded it, and costs only itself.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -56,7 +57,7 @@ class Out(NamedTuple):
 class Yielded:
     """One hand-over from a callback: what it yielded so far, whether there is more, and how it ended."""
 
-    __slots__ = ("children", "error", "more", "rows", "verdict")
+    __slots__ = ("children", "error", "later", "more", "rows", "verdict")
 
     def __init__(self) -> None:
         self.children: list[NewEntry] = []
@@ -64,6 +65,7 @@ class Yielded:
         self.more = False
         self.error: Exception | None = None
         self.verdict: bool | None = None  # what `validate` said
+        self.later: Any = None  # an awaitable or async generator that a plain callback handed on
 
     def __len__(self) -> int:
         return len(self.children) + len(self.rows)
@@ -114,13 +116,25 @@ class Sorter:
         elif isinstance(value, dict):
             out.rows.append(Out(Row(self._table, dict(value)), None))
         elif callable(value) and not isinstance(value, type):
-            value()
+            self._call(value, origin)
         else:
             self._refuse(
                 origin,
                 f"yielded {kind.__name__} {_short(value)}, which netspy can't take: "
                 "yield a Request, an Item, a dict, a callable, None or a list of these",
             )
+
+    def _call(self, function: Callable[[], Any], origin: Origin) -> None:
+        try:
+            result = function()
+        except Exception as error:
+            self._refuse(origin, f"yielded {_short(function)}, which raised {_told(error)}")
+        else:
+            if inspect.iscoroutine(result):
+                result.close()
+                self._refuse(
+                    origin, f"yielded {_short(function)}, which is `async def`; await it before the yield"
+                )
 
     def _refuse(self, origin: Origin, text: str, counter: str = "parse_error") -> None:
         self._counters.inc(counter)
@@ -194,12 +208,25 @@ class Sorter:
         except ItemError as error:
             self._refuse(origin, f"yielded an item that can't be stored: {error}", "item_failed")
             return
+        except Exception as error:  # the item's own pre_to_db
+            text = f"yielded {type(item).__name__}, whose pre_to_db raised {_told(error)}"
+            self._refuse(origin, text, "item_failed")
+            return
         out.rows.append(Out(row, fingerprint))
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error} ({user_line(error)})"
 
 
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def is_async(result: Any) -> bool:
+    """Whether a callback gave something that only the loop can finish: an awaitable or an async generator."""
+    return hasattr(result, "__await__") or hasattr(result, "__aiter__")
 
 
 def as_iterator(result: Any) -> Any:

@@ -60,6 +60,7 @@ class BaseParser:
                 setattr(self, name, value)
         self.logger: Logger = get_logger(type(self).__name__)
         self.counters = Counters()
+        self._runs = 0
         self._loaded: settings_module.Loaded | None = None
         self._running: Running | None = None
 
@@ -171,6 +172,12 @@ class BaseParser:
         from netspy.launch.single import run_single
 
         return run_single(self).summary
+
+    def begin_run(self) -> None:
+        """Called at each start: a further run of the same object counts from nought."""
+        if self._runs:
+            self.counters = Counters()
+        self._runs += 1
 
     def stop(self, reason: str = "stopped by the spider's code") -> None:
         """Stop gracefully, from any thread or callback: running pages end, items are stored, the rest stays queued."""
