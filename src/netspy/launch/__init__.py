@@ -26,18 +26,17 @@ def start(spider: Any, *, processes: int = 1) -> RunSummary:
         if processes > 1:
             from netspy.launch.fleet import run_fleet
 
-            summary, wanted = run_fleet(spider, processes)
+            summary, settings, problem = run_fleet(spider, processes)
         else:
-            done = run_single(spider, progress=True)
-            summary, wanted = done.summary, done.settings.RUN_SUMMARY_ENABLE
+            (summary, settings), problem = run_single(spider, progress=True), ""
+        wanted = settings.RUN_SUMMARY_ENABLE
     except NetspyError as error:
+        summary, wanted, problem = failure_summary(spider, error), True, str(error)
+    if problem:
         # What the user has to mend gets one line, not a traceback.
-        summary, wanted = failure_summary(spider, error), True
         sys.stdout.flush()
-        print(f"netspy: error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - the one line promised
-        say(summary, wanted=wanted, human=False)
-    else:
-        say(summary, wanted=wanted, human=True)
+        print(f"netspy: error: {problem}", file=sys.stderr, flush=True)  # noqa: T201 - the one line promised
+    say(summary, wanted=wanted, human=not problem)
     if summary.exit_code:
         raise SpiderExit(summary)
     return summary

@@ -2,249 +2,220 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
-import selectors
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing import connection
+from typing import Any, NamedTuple
 
 import msgspec
 
 from netspy import assembly
-from netspy.errors import ConfigError, NetspyError
-from netspy.launch.observer import cluster_snapshot
-from netspy.launch.single import failure_summary, run_single
+from netspy.errors import ConfigError
+from netspy.launch.child import STOP_SIGNALS, Child, fork
+from netspy.launch.relay import Relay
+from netspy.launch.watch import Watch
 from netspy.observe import log
 from netspy.observe import summary as summaries
-from netspy.observe.outcome import ExitCode, exit_code
+from netspy.observe.counters import NAMES
+from netspy.observe.outcome import ExitCode
 from netspy.observe.panel import make_progress
-from netspy.observe.progress import RateMeter
 from netspy.observe.summary import RunSummary
+from netspy.settings import Settings
 
-_PR_SET_PDEATHSIG = 1
 _POLL_S = 0.2
-_LOOK_EVERY_S = 1.0
+_FORCED_AFTER_S = 1.5
+"""After a second signal the nodes have this long to leave by themselves."""
+
+_START_TOGETHER_S = 2.0
+"""An error at the start of one node that the others don't report within this time is that node's own."""
+
+_OUTPUT_AFTER_S = 2.0
+"""How long output is waited for when the nodes are gone; something they started may hold their pipes."""
 
 
-class _Child:
-    """One node process, its result and its output."""
+class FleetEnd(NamedTuple):
+    """The run's end. `error` is why no node could start, in one line; empty when they did."""
 
-    def __init__(self, number: int, process: Any, result: Connection, out: int, err: int) -> None:
-        self.number = number
-        self.process = process
-        self.result = result
-        self.out = out
-        self.err = err
-        self.summary: RunSummary | None = None
-        self.reported = False
-
-    def poll(self) -> bool:
-        """Take the summary when it is there; True while the process lives."""
-        try:
-            if self.summary is None and self.result.poll():
-                self.summary = msgspec.json.decode(self.result.recv_bytes(), type=RunSummary)
-        except (EOFError, OSError):
-            pass
-        return bool(self.process.is_alive())
+    summary: RunSummary
+    settings: Settings
+    error: str = ""
 
 
-def run_fleet(spider: Any, processes: int) -> tuple[RunSummary, bool]:
-    """Start `processes` nodes and wait for all; (the run's summary, whether to print its line).
+def run_fleet(spider: Any, processes: int) -> FleetEnd:
+    """Start `processes` nodes and wait for all of them.
 
-    Signals to the parent go to the nodes: the first stops gracefully, the second at once. A node that dies is
-    reported; the others take its requests over. Raises ConfigError.
+    Signals to the parent go to the nodes: the first stops gracefully, the second at once (what still lives after
+    1.5 s is killed), Ctrl-Z pauses all. A node that dies is reported; the others take its requests over. Raises
+    ConfigError, StoreUnavailableError.
     """
     if sys.platform == "win32" or "fork" not in multiprocessing.get_all_start_methods():
         raise ConfigError(
-            f"processes={processes} needs fork(), which this system doesn't have; start the script {processes} times"
+            f"processes={processes} needs fork(), which this system doesn't have; "
+            f"start the script {processes} times"
         )
     loaded = spider.load_settings()
     log.setup(loaded.settings, spider=spider.name)
     for warning in loaded.warnings:
         spider.logger.warning("{}", warning)
     started = datetime.now(UTC)
+    children: list[Child] = []
+    # The nodes are users of an embedded server themselves: it serves on when this process is killed.
     with assembly.embedded_store(spider, loaded.settings) as settings:
         assembly.check_shared(spider, settings)
-        if settings.REDIS_URL != loaded.settings.REDIS_URL:
-            spider.override_settings({"REDIS_URL": settings.REDIS_URL})
-        children = [_fork(spider, number) for number in range(1, processes + 1)]
-        relay = _Relay(children)
-        shown = make_progress(settings)
-        relay.start()
-        view = assembly.ClusterView(spider, settings)
-        try:
-            _wait(children, spider, settings, shown, view)
-        finally:
-            view.close()
-            relay.join(2.0)
-            shown.close()
-    found = [child.summary for child in children if child.summary is not None]
-    if not found:
-        now = datetime.now(UTC)
-        return summaries.build(
-            spider.counters, spider=spider.name, kind=spider.kind, outcome="failed", code=ExitCode.INTERNAL, started=started,
-            finished=now, elapsed_s=(now - started).total_seconds(), reason="every node process died", nodes=processes,
-        ), settings.RUN_SUMMARY_ENABLE  # fmt: skip
-    merged = summaries.merge(found, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO)
-    dead = processes - len(found)
-    if dead:
-        merged = msgspec.structs.replace(
-            merged, reason=merged.reason or f"{dead} node process(es) died; the others took over"
-        )
-    if merged.outcome == "nothing_to_do" and all(one.outcome == "finished" for one in found):
-        merged = msgspec.structs.replace(merged, outcome="finished", exit_code=int(exit_code("finished")))
-    return msgspec.structs.replace(merged, nodes=processes), settings.RUN_SUMMARY_ENABLE
-
-
-def _fork(spider: Any, number: int) -> _Child:
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-    out_read, out_write = os.pipe()
-    err_read, err_write = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    process = context.Process(
-        target=_child_main, args=(spider, number, there, out_write, err_write, os.getpid()), daemon=False
-    )
-    process.start()
-    there.close()
-    os.close(out_write)
-    os.close(err_write)
-    return _Child(number, process, here, out_read, err_read)
-
-
-def _child_main(spider: Any, number: int, result: Connection, out: int, err: int, parent: int) -> None:
-    os.setpgrp()  # the terminal's Ctrl-C goes to the parent, which passes it on once
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(int(ExitCode.SIGTERM))
-    os.dup2(out, 1)
-    os.dup2(err, 2)
-    os.close(out)
-    os.close(err)
-    sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
-    try:
-        summary = run_single(spider, node_name=str(number)).summary
-    except NetspyError as error:
-        print(f"netspy: error: {error}", file=sys.stderr)  # noqa: T201 - the one line promised
-        summary = failure_summary(spider, error)
-    except KeyboardInterrupt:
-        os._exit(int(ExitCode.SIGINT))
-    result.send_bytes(msgspec.json.encode(summary))
-    sys.stdout.flush()
-    sys.stderr.flush()
-
-
-def _wait(children: list[_Child], spider: Any, settings: Any, shown: Any, view: Any) -> None:
-    """Until every process has ended: pass signals on, report deaths, show progress."""
-    restore = _forward_signals(children)
-    began = time.monotonic()
-    next_look = 0.0
-    rate, node_rates = RateMeter(), {}  # type: tuple[RateMeter, dict[str, RateMeter]]
-    try:
-        while True:
-            alive = [child.poll() for child in children]
-            for child, lives in zip(children, alive, strict=True):
-                if not lives and not child.reported:
-                    child.reported = True
-                    child.poll()
-                    if child.summary is None:
-                        spider.logger.error(
-                            "node process {} died (exit {}); the others take its requests over",
-                            child.number,
-                            child.process.exitcode,
-                        )
-            if not any(alive):
-                return
-            now = time.monotonic()
-            if now >= next_look:
-                next_look = now + _LOOK_EVERY_S
-                cluster = view.look()
-                if cluster is not None:
-                    shown.update(
-                        cluster_snapshot(
-                            cluster, spider.name, settings.RUN_ID, now - began, "crawling", rate, node_rates
-                        )
-                    )
-            time.sleep(_POLL_S)
-    finally:
-        for child in children:
-            child.process.join()
-            child.poll()
-            child.process.close()
-            child.result.close()
-        restore()
-
-
-def _forward_signals(children: list[_Child]) -> Callable[[], None]:
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
-
-    def forward(number: int, _frame: Any) -> None:
-        for child in children:
+        with _Signals(children).passed_on() as signals:
+            # No thread may run here before the last fork: the children would inherit its locks as they stand.
+            on_terminal = log.is_terminal(sys.stderr)
+            for number in range(1, processes + 1):
+                with _held_back():
+                    children.append(fork(spider, number, on_terminal=on_terminal, close=children))
+            relay = Relay([(c.out, "stdout") for c in children] + [(c.err, "stderr") for c in children])
+            relay.start()
+            watch = Watch(spider, settings, make_progress(settings), children)
+            watch.start()
             try:
-                if child.process.is_alive():
-                    os.kill(child.process.pid, number)
-            except (ValueError, ProcessLookupError):
-                continue
-
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    return restore
+                _wait(children, spider, signals, watch)
+            finally:
+                for child in children:
+                    child.close()
+                relay.join(_OUTPUT_AFTER_S)
+                watch.end(_end_state(children))
+    errors = [child.report.error for child in children if child.report is not None and child.report.error]
+    summary = _summed(spider, children, watch.seen, settings, started, forced=signals.count > 1)
+    return FleetEnd(summary, settings, errors[0] if len(errors) == len(children) else "")
 
 
-class _Relay(threading.Thread):
-    """Passes the nodes' output on line by line, above the panel when there is one."""
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Stop signals wait meanwhile. A child begins with them blocked and lets them in once it heeds them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
-    def __init__(self, children: list[_Child]) -> None:
-        super().__init__(name="netspy-relay", daemon=True)
-        self._selector = selectors.DefaultSelector()
-        self._parts: dict[int, bytes] = {}
-        self._targets: dict[int, str] = {}
-        for child in children:
-            for fd, name in ((child.out, "stdout"), (child.err, "stderr")):
-                self._selector.register(fd, selectors.EVENT_READ)
-                self._parts[fd] = b""
-                self._targets[fd] = name
 
-    def run(self) -> None:
-        """Until every pipe is closed."""
-        while self._parts:
-            for key, _ in self._selector.select(1.0):
-                fd = key.fd
-                data = os.read(fd, 65536)
-                whole, newline, rest = (self._parts[fd] + data).rpartition(b"\n")
-                if not data:
-                    whole, newline, rest = whole + newline + rest, b"\n" if rest else b"", b""
-                if whole or newline:
-                    self._write(self._targets[fd], (whole + newline).decode("utf-8", "replace"))
-                self._parts[fd] = rest
-                if not data:
-                    self._selector.unregister(fd)
-                    del self._parts[fd]
-                    os.close(fd)
-        self._selector.close()
+def _wait(children: Sequence[Child], spider: Any, signals: _Signals, watch: Watch) -> None:
+    """Until every process has ended; reports deaths, and start errors that not all of them have."""
+    living = list(children)
+    errors: dict[str, float] = {}
+    said: set[str] = set()
+    while living:
+        connection.wait([child.process.sentinel for child in living], _POLL_S)
+        now = time.monotonic()
+        ended = [child for child in living if not child.poll()]
+        living = [child for child in living if child.alive]
+        for child in ended:
+            if child.report is not None and child.report.error:
+                errors.setdefault(child.report.error, now)
+            elif child.report is None and signals.count < 2:
+                others = "the others take its requests over" if living else "no node is left"
+                how = child.how_it_ended()
+                spider.logger.error("node process {} died ({}); {}", child.number, how, others)
+        # What keeps all of them from starting is said once, by whoever called.
+        for error, since in errors.items():
+            if error not in said and now - since > _START_TOGETHER_S and living:
+                said.add(error)
+                spider.logger.error("a node process could not start: {}", error)
+        watch.stopping = bool(signals.count)
+        if signals.kill_at is not None and now >= signals.kill_at:
+            for child in living:
+                child.signal(signal.SIGKILL)
 
-    @staticmethod
-    def _write(name: str, text: str) -> None:
-        stream = getattr(sys, name)
-        try:
-            stream.write(text)
-            stream.flush()
-        except (OSError, ValueError):  # whoever read it is gone; the crawl goes on
+
+def _end_state(children: Sequence[Child]) -> str:
+    """What the panel says when it is over."""
+    reports = [child.report.summary for child in children if child.report is not None]
+    worst = next((one for one in reports if one.outcome not in {"finished", "nothing_to_do"}), None)
+    if worst is not None:
+        return worst.outcome.replace("_", " ")
+    return "finished" if reports else "died"
+
+
+def _summed(
+    spider: Any,
+    children: Sequence[Child],
+    seen: dict[int, dict[str, int]],
+    settings: Settings,
+    started: datetime,
+    *,
+    forced: bool,
+) -> RunSummary:
+    """One summary of all processes. A killed one counts with what its last heartbeat said."""
+    now = datetime.now(UTC)
+    parts = [child.report.summary for child in children if child.report is not None]
+    dead = [child for child in children if child.report is None]
+    for child in dead:
+        counters = seen.get(child.pid, {})
+        counted: Any = {name: counters.get(name, 0) for name in NAMES}
+        user = {name: value for name, value in counters.items() if name not in NAMES}
+        parts.append(RunSummary(spider=spider.name, kind=spider.kind, user=user, **counted))
+    summary = summaries.merge(parts, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO)
+    reason = summary.reason
+    if forced and len(dead) == len(children):
+        summary = msgspec.structs.replace(summary, outcome="forced", exit_code=int(ExitCode.FORCED))
+        reason = "a second signal"
+    elif len(dead) == len(children):
+        summary = msgspec.structs.replace(summary, outcome="failed", exit_code=int(ExitCode.INTERNAL))
+        reason = "every node process died: " + ", ".join(child.how_it_ended() for child in dead)
+    elif dead and not reason:
+        which = ", ".join(f"node process {child.number} died ({child.how_it_ended()})" for child in dead)
+        reason = f"{which}; the others took its requests over"
+    elapsed = (now - started).total_seconds()
+    return msgspec.structs.replace(
+        summary,
+        nodes=len(children),
+        reason=reason,
+        run_id=settings.RUN_ID,
+        started=started.isoformat(timespec="milliseconds"),
+        finished=now.isoformat(timespec="milliseconds"),
+        elapsed=round(elapsed, 3),
+        rate=round(summary.pages / elapsed, 3) if elapsed > 0 else 0.0,
+    )
+
+
+class _Signals:
+    """Signals to the parent, passed on to the nodes."""
+
+    def __init__(self, children: list[Child]) -> None:
+        self.count = 0
+        self.kill_at: float | None = None
+        self._children = children
+
+    @contextmanager
+    def passed_on(self) -> Iterator[_Signals]:
+        """While the block runs; only the main thread can do this, elsewhere nothing changes."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
             return
+        before = {number: signal.signal(number, self._pass_on) for number in STOP_SIGNALS}
+        if signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL:
+            before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._pause)
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _pass_on(self, number: int, _frame: Any) -> None:
+        self.count += 1
+        if self.count == 2:
+            self.kill_at = time.monotonic() + _FORCED_AFTER_S
+        for child in self._children:
+            child.signal(number if self.count < 3 else signal.SIGKILL)
+
+    def _pause(self, _number: int, _frame: Any) -> None:
+        """Ctrl-Z: the nodes stand still with their parent, and go on with it."""
+        for child in self._children:
+            child.signal(signal.SIGSTOP)
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, self._pause)
+        for child in self._children:
+            child.signal(signal.SIGCONT)

@@ -100,6 +100,19 @@ def done_of(counters: dict[str, int]) -> int:
     )
 
 
+def cluster_state(cluster: Any, *, stopping: bool) -> str:
+    """What a run is about, told by its status: stopping, seeding, crawling, waiting or finishing."""
+    if stopping:
+        return "stopping"
+    if cluster.seed.startswith("seeding"):
+        return "seeding"
+    if cluster.queued or not cluster.seed:
+        return "crawling"
+    if cluster.delayed and not cluster.leased:
+        return "waiting for a further try"
+    return "finishing"
+
+
 def cluster_snapshot(
     cluster: Any,
     spider: str,

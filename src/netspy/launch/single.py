@@ -66,15 +66,26 @@ def failure_summary(spider: Any, error: NetspyError) -> RunSummary:
     )  # fmt: skip
 
 
-def run_single(spider: Any, *, progress: bool = False, node_name: str = "", setup_log: bool = True) -> Done:
-    """Crawl in this process until the end. Raises ConfigError, StoreUnavailableError for a start that can't be."""
+def run_single(
+    spider: Any,
+    *,
+    progress: bool = False,
+    setup_log: bool = True,
+    on_forced: Callable[[RunSummary], None] | None = None,
+) -> Done:
+    """Crawl in this process until the end. Raises ConfigError, StoreUnavailableError for a start that can't be.
+
+    Without `setup_log` the caller has set up the log and said the warnings about settings. `on_forced` is called at
+    a second signal, in the place of printing the summary line; it has to end the process.
+    """
     config_problem(spider, 1)
     loaded = spider.load_settings()
     settings = loaded.settings
     if setup_log:
-        log.setup(settings, spider=spider.name, node=node_name)
-    for warning in loaded.warnings:
-        spider.logger.warning("{}", warning)
+        log.setup(settings, spider=spider.name)
+        for warning in loaded.warnings:
+            spider.logger.warning("{}", warning)
+    spider.begin_run()
     shown: Progress = make_progress(settings) if progress else NoProgress()
     try:
         with assembly.embedded_store(spider, settings) as settings:
@@ -84,12 +95,14 @@ def run_single(spider: Any, *, progress: bool = False, node_name: str = "", setu
 
                 factory = uvloop.new_event_loop
             with asyncio.Runner(loop_factory=factory) as runner:
-                return runner.run(_run(spider, settings, shown))
+                return runner.run(_run(spider, settings, shown, on_forced or _say_and_leave))
     finally:
         shown.close()
 
 
-async def _run(spider: Any, settings: Settings, shown: Progress) -> Done:
+async def _run(
+    spider: Any, settings: Settings, shown: Progress, on_forced: Callable[[RunSummary], None]
+) -> Done:
     loop = asyncio.get_running_loop()
     started = datetime.now(UTC)
     built = assembly.build(spider, settings)
@@ -97,7 +110,7 @@ async def _run(spider: Any, settings: Settings, shown: Progress) -> Done:
     node = Node(built.parts._replace(observe=observer.look, observe_every_s=observer.every_s))
     spider._running = Running(node, loop)  # noqa: SLF001 - the spider's own handle for stop()
     built.on_outage(node.outage)
-    restore = _catch_signals(loop, node, built, lambda: _forced(spider, built, started, shown))
+    restore = _catch_signals(loop, node, built, lambda: on_forced(_forced(spider, built, started, shown)))
     try:
         ended = await node.run()
     finally:
@@ -138,8 +151,11 @@ def _catch_signals(
     if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         return lambda: None
 
+    seen: list[int] = []
+
     def handle(number: signal.Signals) -> None:
-        if node.stopping:
+        seen.append(number)
+        if len(seen) > 1:
             forced()
             return
         name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else number.name
@@ -149,6 +165,8 @@ def _catch_signals(
     numbers = (signal.SIGINT, signal.SIGTERM)
     for number in numbers:
         loop.add_signal_handler(number, handle, number)
+    # A fleet's parent blocks them while it forks, so that none comes before there is somebody to heed it.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
     def restore() -> None:
         for number in numbers:
@@ -157,14 +175,17 @@ def _catch_signals(
     return restore
 
 
-def _forced(spider: Any, built: Any, started: datetime, shown: Progress) -> None:
-    """A second signal: say so and leave; leases run out or are taken over."""
+def _forced(spider: Any, built: Any, started: datetime, shown: Progress) -> RunSummary:
+    """A second signal: what there is to say by then. Leases run out or are taken over."""
     now = datetime.now(UTC)
     shown.close()
-    summary = summaries.build(
+    return summaries.build(
         spider.counters, spider=spider.name, kind=spider.kind, outcome="forced", code=ExitCode.FORCED, started=started,
         finished=now, elapsed_s=(now - started).total_seconds(), reason="a second signal", redis_key=built.redis_key,
         namespace=built.namespace, outputs=built.outputs(),
     )  # fmt: skip
+
+
+def _say_and_leave(summary: RunSummary) -> None:
     print(summaries.line(summary), flush=True)  # noqa: T201 - the documented last line
     force_exit(int(ExitCode.FORCED))

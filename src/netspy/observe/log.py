@@ -147,11 +147,19 @@ def is_terminal(stream: object) -> bool:
         return False
 
 
-def setup(settings: Settings, *, spider: str, node: str = "", stream: TextIO | None = None) -> None:
+def setup(
+    settings: Settings,
+    *,
+    spider: str,
+    node: str = "",
+    stream: TextIO | None = None,
+    terminal: bool | None = None,
+) -> None:
     """Send the log to stderr (or `stream`) and to LOG_FILE, as `settings` say; earlier set-ups are replaced.
 
     Colours only on a terminal with LOG_COLOR. LOG_FILE may contain `{spider}` and `{node}`; processes that
     share a file lose no line, but rotate it more often than asked. `node`, if any, is shown in each line.
+    `terminal` says whether stderr ends on one, where it is a pipe to somebody who knows.
     Raises ConfigError when LOG_FILE can't be opened or its rotation or retention isn't understood.
     """
     logger = _loguru()
@@ -162,7 +170,7 @@ def setup(settings: Settings, *, spider: str, node: str = "", stream: TextIO | N
     _LOG.node = node
     _LOG.full_traceback = level in {"TRACE", "DEBUG"}
     _LOG.screen = _Screen(stream, _LOG.screen.redirected)
-    on_terminal = is_terminal(_LOG.screen.stream())
+    on_terminal = is_terminal(_LOG.screen.stream()) if terminal is None else terminal
     options: dict[str, Any] = {"level": level, "backtrace": False, "diagnose": False, "catch": True}
     _LOG.handlers.append(
         logger.add(

@@ -14,16 +14,18 @@ host that is down. As a process: `python -m netspy.testing.shop --port 0 --ready
 from __future__ import annotations
 
 import argparse
+import os
 import random
 from collections import Counter
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.testing.process import add_process_arguments, serve_until_told
 from netspy.testing.site import Answer, Incoming, LocalSite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Iterable, Mapping
 
 DEAD_HOST = "http://localhost:1"
 """Nobody listens on port 1: a connection is refused at once. Not the shop's own host name, 127.0.0.1."""
@@ -291,6 +293,26 @@ def _same(stored: Any, value: Any) -> bool:
         return False
 
 
+class _LoggedSite(LocalSite):
+    """Notes each answer in a file, for whoever counts across restarts."""
+
+    def __init__(self, log: Path, *, port: int) -> None:
+        super().__init__(port=port, keep_log=False)
+        self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def respond(self, request: Incoming) -> Answer | Awaitable[Answer]:
+        answer = super().respond(request)
+        if isinstance(answer, Answer):  # the shop's handlers are plain functions
+            os.write(self._log, f"{answer.status} {request.path}\n".encode())
+        return answer
+
+    def stop(self) -> None:
+        super().stop()
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
+
 def main(argv: list[str] | None = None) -> int:
     """Serve a shop until SIGINT or SIGTERM."""
     parser = argparse.ArgumentParser(
@@ -302,6 +324,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--delay-ms", default="20:60", metavar="LOW:HIGH", help="bounds of the answer time (default: 20:60)"
     )
+    parser.add_argument("--log", type=Path, help="append a line `STATUS PATH` for each answer to this file")
     add_process_arguments(parser)
     options = parser.parse_args(argv)
     low, _, high = options.delay_ms.partition(":")
@@ -309,7 +332,11 @@ def main(argv: list[str] | None = None) -> int:
         delay = (float(low) / 1000, float(high or low) / 1000)
     except ValueError:
         parser.error(f"--delay-ms {options.delay_ms!r}: give two numbers, e.g. 20:60")
-    site = LocalSite(port=options.port, keep_log=False)
+    site = (
+        _LoggedSite(options.log, port=options.port)
+        if options.log
+        else LocalSite(port=options.port, keep_log=False)
+    )
     Shop(options.lists, options.per, options.seed, delay=delay).mount(site)
     return serve_until_told(site, options, path="/list/1.html")
 

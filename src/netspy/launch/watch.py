@@ -1,0 +1,143 @@
+"""The parent's view of its run: the cluster's status, read once a second and shown."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from netspy import assembly
+from netspy.errors import NetspyError
+from netspy.launch.child import Child
+from netspy.launch.observer import cluster_snapshot, cluster_state
+from netspy.observe.panel import Progress
+from netspy.observe.progress import NodeView, RateMeter, Snapshot
+from netspy.settings import Settings
+
+_EVERY_S = 1.0
+_JOIN_S = 1.0
+
+
+class Watch(threading.Thread):
+    """A thread of its own, because a Redis that is away may hold a look up for seconds.
+
+    `seen` has the counters that each of our nodes reported last, by pid. `stopping` is set by the parent.
+    """
+
+    def __init__(self, spider: Any, settings: Settings, shown: Progress, children: Sequence[Child]) -> None:
+        super().__init__(name="netspy-watch", daemon=True)
+        self.seen: dict[int, dict[str, int]] = {}
+        self.stopping = False
+        self._spider = spider
+        self._settings = settings
+        self._shown = shown
+        self._children = children
+        self._numbers = {child.pid: str(child.number) for child in children}
+        self._host = socket.gethostname()
+        self._view = assembly.ClusterView(spider, settings)
+        self._over = threading.Event()
+        self._began = time.monotonic()
+        self._away_since: float | None = None
+        self._rate = RateMeter()
+        self._node_rates: dict[str, RateMeter] = {}
+        self._nodes: dict[str, NodeView] = {}
+        self._last: Snapshot | None = None
+
+    def run(self) -> None:
+        """Until `end`."""
+        while True:
+            self._look()
+            if self._over.wait(_EVERY_S):
+                return
+
+    def _look(self) -> None:
+        try:
+            cluster = self._view.look()
+        except Exception as error:  # a display must not stop a crawl
+            self._spider.logger.debug("progress can't be shown: {!r}", error)
+            return
+        now = time.monotonic()
+        if cluster is None:
+            self._away_since = self._away_since or now
+            if self._last is not None:
+                state = f"Redis away for {now - self._away_since:.0f} s"
+                self._show(replace(self._last, state=state, elapsed_s=now - self._began))
+            self._revive()
+            return
+        self._away_since = None
+        for node in cluster.nodes:
+            if node.host == self._host and node.pid in self._numbers:
+                self.seen[node.pid] = node.counters
+        snapshot = cluster_snapshot(
+            cluster,
+            self._spider.name,
+            self._settings.RUN_ID,
+            now - self._began,
+            cluster_state(cluster, stopping=self.stopping),
+            self._rate,
+            self._node_rates,
+        )
+        nodes = tuple(self._named(view) for view in snapshot.nodes)
+        self._nodes.update((view.name, view) for view in nodes)
+        self._show(replace(snapshot, nodes=tuple(sorted(nodes, key=lambda view: view.name))))
+
+    def _named(self, view: NodeView) -> NodeView:
+        """Our own nodes by their number, as in their log lines; others by their id in the run."""
+        number = self._numbers.get(view.pid) if view.host == self._host else None
+        return replace(view, name=number or f"#{view.name}")
+
+    def _show(self, snapshot: Snapshot) -> None:
+        self._last = snapshot
+        self._shown.update(snapshot)
+
+    def _revive(self) -> None:
+        """An embedded server that was killed is started again; a live one is left alone."""
+        if self._spider.settings.REDIS_URL == assembly.EMBEDDED:
+            from netspy.redisio.embedded import EmbeddedRedis
+
+            try:
+                if EmbeddedRedis(self._settings.EMBEDDED_DATA_DIR).ensure():
+                    self._spider.logger.warning("the embedded Redis had died and was started again")
+            except NetspyError as error:
+                self._spider.logger.warning("{}", error)
+
+    def end(self, state: str) -> None:
+        """Look once more, show how it ended and give the terminal back. Call it when the nodes are gone."""
+        self._over.set()
+        if self.ident is not None:
+            self.join(_JOIN_S)
+        if not self.is_alive():
+            if self._away_since is None:
+                self._look()
+            if self._last is not None:
+                self._shown.update(self._at_the_end(self._last, state))
+            self._view.close()
+        self._shown.close()
+
+    def _at_the_end(self, last: Snapshot, state: str) -> Snapshot:
+        """The nodes have said goodbye, so the run's records don't name them any more: we do."""
+        elapsed = time.monotonic() - self._began
+        nodes = []
+        for child in self._children:
+            view = self._nodes.get(str(child.number), NodeView(name=str(child.number), pid=child.pid))
+            done = view.done
+            if child.report is not None:
+                s = child.report.summary
+                done = s.request_ok + s.dropped + s.content_type_dropped
+            average = done / elapsed if elapsed > 0 else 0.0
+            ended = child.report is not None
+            nodes.append(
+                replace(
+                    view,
+                    done=done,
+                    in_flight=0,
+                    rate=average,
+                    alive=ended,
+                    age_s=0.0 if ended else view.age_s,
+                )
+            )
+        rate = sum(node.rate for node in nodes)
+        return replace(last, nodes=tuple(nodes), elapsed_s=elapsed, rate=rate, finishing=state)
