@@ -3,7 +3,7 @@
 The Chinese sentences are in docs/zh/settings.json, each beside the English one it translates, so that a changed
 sentence or a new setting without its translation is noticed.
 """
-# ruff: noqa: INP001, E501 - a script, no part of a package; the pages' paragraphs are as wide as in the pages
+# ruff: noqa: INP001 - a script, no part of a package
 
 from __future__ import annotations
 

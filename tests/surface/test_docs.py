@@ -17,6 +17,12 @@ from typing import NamedTuple
 
 import pytest
 
+from netspy.cli.app import COMMANDS
+from netspy.errors import ConfigError
+from netspy.observe.outcome import OUTCOMES, ExitCode
+from netspy.observe.summary import RunSummary
+from netspy.policy import bloom
+from netspy.redisio import keys
 from netspy.testing.runner import run_script
 from netspy.testing.site import Answer, LocalSite
 
@@ -30,7 +36,9 @@ PAGES = [*ENGLISH, *CHINESE, *DECISIONS, ROOT / "CONTRIBUTING.md", ROOT / "CHANG
 FENCE = re.compile(r"(?:<!-- (?P<mark>run[^>]*?) -->\n+)?^```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 TEST_NAME = re.compile(r"`(tests/[\w/.]+\.py)(?:::(\w+))?`")
-SOURCE_NAME = re.compile(r"`((?:src/netspy|frontier|engine|policy|messages|redisio|assembly|launch|observe|pipelines|downloader|spiders|cli|testing)/[\w/.]+\.(?:py|lua))`")
+SOURCE_NAME = re.compile(
+    r"`((?:src/netspy|frontier|engine|policy|messages|redisio|assembly|launch|observe|pipelines|downloader|spiders|cli|testing)/[\w/.]+\.(?:py|lua))`"
+)
 
 
 class Snippet(NamedTuple):
@@ -111,7 +119,8 @@ def test_english_and_chinese_pages_are_twins():
     assert english == chinese
     for page in [*ENGLISH, *CHINESE]:
         head = page.read_text(encoding="utf-8")[:400]
-        assert "简体中文" in head and "English" in head, f"{page} doesn't link its twin"
+        assert "简体中文" in head, f"{page} doesn't link its twin"
+        assert "English" in head, f"{page} doesn't link its twin"
 
 
 def test_twins_show_the_same_code():
@@ -130,8 +139,52 @@ def test_nothing_tells_people_to_install_somebody_elses_package():
 
 
 def test_settings_pages_are_current():
-    done = subprocess.run([sys.executable, ROOT / "scripts" / "docs_settings.py", "--check"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "docs_settings.py", "--check"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("folder", [DOCS, DOCS / "zh"], ids=["en", "zh"])
+def test_the_page_of_keys_has_every_key(folder):
+    text = (folder / "redis-keys.md").read_text(encoding="utf-8")
+    missing = [
+        doc.name for doc in keys.PAGE if not all(part in text for part in re.split(r"`?, `?", doc.name))
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("folder", [DOCS, DOCS / "zh"], ids=["en", "zh"])
+def test_the_memory_table_is_the_codes(folder):
+    text = (folder / "dedup.md").read_text(encoding="utf-8")
+    for row in bloom.memory_table(layers=(1, 2, 4, 6, 7)):
+        line = f"| {row.layers} | {row.capacity / 1e6:g} M | {row.megabytes:.0f} MB | {row.error_bound:.2e} |"
+        assert line in text
+    with pytest.raises(ConfigError):  # the eighth layer, as the page says
+        bloom.plan(1_000_000, 1e-6, 8)
+
+
+@pytest.mark.parametrize("folder", [DOCS, DOCS / "zh"], ids=["en", "zh"])
+def test_the_page_on_running_has_every_code_outcome_field_and_command(folder):
+    text = (folder / "running.md").read_text(encoding="utf-8")
+    wanted = [f"`{name}`" for name in (*RunSummary.__struct_fields__, *OUTCOMES)]
+    wanted += [f"`netspy {command}" for command in COMMANDS]
+    missing = [word for word in wanted if word not in text and word != "`schema`"]
+    assert missing == []
+    codes = {
+        int(number)
+        for line in re.findall(r"^\| ([\d, 、]+) \|", text, re.M)
+        for number in re.findall(r"\d+", line)
+    }
+    assert {int(code) for code in ExitCode} - codes <= {9}
+    assert "9" in text
+
+
+def test_every_command_that_the_docs_name_exists():
+    named = {
+        word for page in PAGES for word in re.findall(r"`netspy ([a-z]+)\b", page.read_text(encoding="utf-8"))
+    }
+    assert named - set(COMMANDS) == set()
 
 
 def news_site(site: LocalSite) -> LocalSite:
