@@ -218,7 +218,7 @@ class RedisFrontier:
                 flags += fresh
                 continue
             try:
-                reply = await self._session.write(self._putting(chosen, seed_token))
+                reply = await self._session.write(self._putting(chosen, seed_token), grows=True)
             except NotSeederError:
                 raise SeedLockLostError("another node holds the seeding lock now") from None
             if len(reply) > 3:
@@ -326,11 +326,11 @@ class RedisFrontier:
 
         if plain and others:
             try:
-                reply = await session.write_once(build)
+                reply = await session.write_once(build, grows=True)
             except StoreFullError:
                 return await self._send_settle(plain, others)
         else:
-            reply = await session.write(build)
+            reply = await session.write(build, grows=bool(others))
         if len(reply) > 3 and others:
             self._fill.seen(int(reply[3]))
         text = reply[1].decode()
@@ -436,7 +436,7 @@ class RedisFrontier:
         flags: list[bool] = []
         for start in range(0, len(rows), ENTRIES_PER_CALL):
             piece = rows[start : start + ENTRIES_PER_CALL]
-            reply = await self._session.write(self._moving(what, piece))
+            reply = await self._session.write(self._moving(what, piece), grows=False)
             flags += [digit == 49 for digit in reply[1]]
         return flags
 

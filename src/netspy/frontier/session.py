@@ -84,13 +84,19 @@ class Session:
 
     async def open(self) -> None:
         """Connect, look at the server, join. Raises ConfigError, StoreUnavailableError."""
-        timeout = max(0.05, self.settings.REDIS_START_TIMEOUT)
-        facts = await self.link.ask(lambda: server_facts(self.link.client), timeout_s=timeout)
+        try:
+            await self._start(max(0.05, self.settings.REDIS_START_TIMEOUT))
+        except BaseException:
+            await self.link.close()
+            raise
+
+    async def _start(self, timeout_s: float) -> None:
+        facts = await self.link.ask(lambda: server_facts(self.link.client), timeout_s=timeout_s)
         self.warnings += facts.warnings
-        await self._join("", timeout)
+        await self._join("", timeout_s)
         self._open = True
         if self.calls.scope.run_id:
-            await self.link.ask(self._enter_run, timeout_s=timeout)
+            await self.link.ask(self._enter_run, timeout_s=timeout_s)
 
     async def _enter_run(self) -> None:
         """Write the run into the index, and drop old runs of which nothing is left."""
@@ -182,15 +188,16 @@ class Session:
 
     # -- calls
 
-    async def write(self, build: Callable[[Member, int], Call]) -> list[Any]:
-        """A numbered write; waits while the server's memory is full, leaving the lane to writes that make
-        room.
+    async def write(self, build: Callable[[Member, int], Call], *, grows: bool) -> list[Any]:
+        """A numbered write; waits while the server's memory is full, leaving the lane to others meanwhile.
+
+        `grows`: a full server refuses it, so its success tells that there is room again.
         """
         started = self.monotonic()
         backoff = FULL_BACKOFF_FIRST_S
         while True:
             try:
-                return await self.write_once(build)
+                return await self.write_once(build, grows=grows)
             except StoreFullError as error:
                 limit = self.settings.REDIS_OUTAGE_TIMEOUT
                 await self.wait_for_memory(
@@ -198,7 +205,7 @@ class Session:
                 )
                 backoff = min(FULL_BACKOFF_CAP_S, backoff * 2)
 
-    async def write_once(self, build: Callable[[Member, int], Call]) -> list[Any]:
+    async def write_once(self, build: Callable[[Member, int], Call], *, grows: bool) -> list[Any]:
         """`write` that raises StoreFullError instead of waiting; nothing was done then."""
         async with self._writer:
             try:
@@ -206,7 +213,8 @@ class Session:
             except StoreFullError:
                 self.note_full(full=True)
                 raise
-        self.note_full(full=False)
+        if grows:
+            self.note_full(full=False)
         return reply
 
     async def _numbered(self, build: Callable[[Member, int], Call]) -> list[Any]:

@@ -165,6 +165,11 @@ def trouble_of(error: BaseException) -> Trouble | None:
         return "type"
     if isinstance(error, e.ConnectionError | e.TimeoutError | OSError):
         return "away"
+    if isinstance(error, e.OutOfMemoryError):
+        return "full"
+    # redis-py takes the first word off the text when it has a class for it.
+    if isinstance(error, e.ReadOnlyError | e.MasterDownError | e.ClusterDownError | e.TryAgainError):
+        return "away"
     if isinstance(error, e.ResponseError):
         # Inside a script 6.2 puts its own words in front of the error's.
         if "OOM " in text:
