@@ -31,7 +31,9 @@ class Clock:
         self.s += seconds
 
 
-def entry(name: Any, *, priority: float = 300.0, site: str = "0a0b0c0d", payload: bytes | None = None) -> NewEntry:
+def entry(
+    name: Any, *, priority: float = 300.0, site: str = "0a0b0c0d", payload: bytes | None = None
+) -> NewEntry:
     fingerprint = hashlib.blake2b(str(name).encode(), digest_size=16).digest()
     text = payload if payload is not None else b'{"url":"https://example.com/%s"}' % str(name).encode()
     return NewEntry(text, fingerprint, priority, site)
@@ -59,7 +61,12 @@ class Rig:
         self.failed: list[bytes] = []
         self.nodes: list[Any] = []
         self.keepers: list[Any] = []
-        self.overrides = {"SPIDER_TASK_LEASE": LEASE, "HEARTBEAT_STALE": STALE, "DEDUP_INITIAL_CAPACITY": 1000, **overrides}
+        self.overrides = {
+            "SPIDER_TASK_LEASE": LEASE,
+            "HEARTBEAT_STALE": STALE,
+            "DEDUP_INITIAL_CAPACITY": 1000,
+            **overrides,
+        }
 
     @property
     def shared(self) -> bool:
@@ -69,9 +76,24 @@ class Rig:
         values = {"REDIS_URL": self.url, "DEDUP_FILTER": self.kind, **self.overrides, **more}
         return Settings(**{k: v for k, v in values.items() if v is not None})
 
-    async def node(self, *, owner: str = "News", spider_kind: str = "Spider", take_over: bool = False, unpack: Any = refuse_broken, redis_key: str = "news", hooks: dict[str, Any] | None = None, **more: Any) -> Any:
+    async def node(
+        self,
+        *,
+        owner: str = "News",
+        spider_kind: str = "Spider",
+        take_over: bool = False,
+        unpack: Any = refuse_broken,
+        redis_key: str = "news",
+        hooks: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> Any:
         if not self.shared:
-            made: Any = MemoryFrontier(lease_s=self.overrides["SPIDER_TASK_LEASE"], clock=self.clock, on_failed=self.failed.append, seeding_ttl_s=10.0)
+            made: Any = MemoryFrontier(
+                lease_s=self.overrides["SPIDER_TASK_LEASE"],
+                clock=self.clock,
+                on_failed=self.failed.append,
+                seeding_ttl_s=10.0,
+            )
         else:
             settings = self.settings(**more)
             made = RedisFrontier(

@@ -32,7 +32,15 @@ def client(rig):
 async def give_up(node, *wanted, reason="status 500"):
     claimed = await node.claim(len(wanted))
     for lease in claimed.leases:
-        record = pack_failed(lease.payload, reason=reason, error="boom", attempts=lease.deliveries, time=5.0, priority=lease.priority, site=lease.site)
+        record = pack_failed(
+            lease.payload,
+            reason=reason,
+            error="boom",
+            attempts=lease.deliveries,
+            time=5.0,
+            priority=lease.priority,
+            site=lease.site,
+        )
         await node.give_up([(lease, record)])
 
 
@@ -47,7 +55,13 @@ async def test_status_sums_what_nodes_count_also_of_those_that_left(rig, client)
     now = str(rig.clock.ms())
     status = read_status(client, one.scope, one.settings, now=now)
     assert (status.queued, status.leased, status.delayed, status.failed) == (3, 2, 1, 0)
-    assert (status.owner, status.kind, status.exists, status.live_nodes, status.in_flight) == ("News", "Spider", True, 2, 2)
+    assert (status.owner, status.kind, status.exists, status.live_nodes, status.in_flight) == (
+        "News",
+        "Spider",
+        True,
+        2,
+        2,
+    )
     assert status.counters == {"pages": 12, "items": 2}
     assert status.fingerprints == 6
     assert status.next_due_s == pytest.approx(9.0)
@@ -81,7 +95,16 @@ async def test_a_node_without_heartbeat_is_shown_as_dead(rig, client):
 
 async def test_a_name_without_a_run_is_told_from_an_empty_queue(rig, client):
     node = await rig.node()
-    other = node.scope.__class__(prefix="netspy", redis_key="no", run_id="", job="netspy:no", ns="netspy:no", dedup="netspy:no", run_ttl_ms=0, incremental=False)
+    other = node.scope.__class__(
+        prefix="netspy",
+        redis_key="no",
+        run_id="",
+        job="netspy:no",
+        ns="netspy:no",
+        dedup="netspy:no",
+        run_ttl_ms=0,
+        incremental=False,
+    )
     assert not read_status(client, other, node.settings).exists
     assert read_status(client, node.scope, node.settings).exists
 
@@ -94,8 +117,16 @@ async def test_failed_requests_are_listed_retried_and_dropped_without_loss(rig, 
     client.rpush(node.keys.failed, b"not json at all")
     shown = list(list_failed(client, node.scope))
     assert [f.record.reason for f in shown] == ["status 500"] * 3 + ["status 404", "unreadable"]
-    assert [f.record.url for f in list_failed(client, node.scope, start=1, limit=2)] == ["https://example.com/1", "https://example.com/2"]
-    done = retry_failed(client, node.scope, wanted=lambda r: r.reason == "status 500", edit=lambda p: p.replace(b"example.com", b"example.net"))
+    assert [f.record.url for f in list_failed(client, node.scope, start=1, limit=2)] == [
+        "https://example.com/1",
+        "https://example.com/2",
+    ]
+    done = retry_failed(
+        client,
+        node.scope,
+        wanted=lambda r: r.reason == "status 500",
+        edit=lambda p: p.replace(b"example.com", b"example.net"),
+    )
     assert done == (3, 1)
     claimed = await node.claim(10)
     assert names(claimed.leases) == ["0", "1", "2", "4"]

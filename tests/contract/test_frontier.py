@@ -36,7 +36,15 @@ async def shared(request):
 
 
 def record(lease: Any, reason: str = "status 404") -> bytes:
-    return pack_failed(lease.payload, reason=reason, error="", attempts=lease.deliveries, time=1.0, priority=lease.priority, site=lease.site)
+    return pack_failed(
+        lease.payload,
+        reason=reason,
+        error="",
+        attempts=lease.deliveries,
+        time=1.0,
+        priority=lease.priority,
+        site=lease.site,
+    )
 
 
 async def test_a_repeated_url_is_queued_once_also_within_one_batch(rig):
@@ -314,7 +322,9 @@ async def test_two_nodes_share_the_queue_and_neither_gets_the_others_entry(share
     await one.put([entry(i) for i in range(20)])
     a, b = await asyncio.gather(one.claim(10), two.claim(10))
     assert sorted(int(n) for n in names(a.leases + b.leases)) == list(range(20))
-    assert (await two.settle([Settlement(a.leases[0])])).acked == [True]  # the token is the lease's, not the caller's
+    assert (await two.settle([Settlement(a.leases[0])])).acked == [
+        True
+    ]  # the token is the lease's, not the caller's
     assert one.node != two.node
 
 
@@ -505,7 +515,14 @@ async def test_a_settle_whose_answer_was_lost_answers_the_same(shared):
     session = node._session
     member = session.shared.member
     member.write_op += 1
-    call = node._calls.settle(session.shared, member, session.now(), member.write_op, [], [(lease.member, "", [node._packed(entry("c"))])])
+    call = node._calls.settle(
+        session.shared,
+        member,
+        session.now(),
+        member.write_op,
+        [],
+        [(lease.member, "", [node._packed(entry("c"))])],
+    )
     first, second = await session.link.run(call), await session.link.run(call)
     assert first[1] == second[1] == b"a1"
     assert (await node.counts()).queued == 1

@@ -15,7 +15,13 @@ import pytest
 from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, name_of
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from netspy.frontier.contract import TRANSITIONS, State
 from netspy.messages.entry import Settlement
@@ -87,7 +93,11 @@ class SideBySide(Base):
     def put(self, names: list[str]) -> None:
         self.both(lambda _, node: node.put([made(n) for n in names]))
 
-    @rule(n=st.integers(1, 4), passed=st.sets(st.sampled_from(SITES), max_size=2), room=st.sampled_from([(64, 8, 1), (1, 1, 1), (0, 0, 0)]))
+    @rule(
+        n=st.integers(1, 4),
+        passed=st.sets(st.sampled_from(SITES), max_size=2),
+        room=st.sampled_from([(64, 8, 1), (1, 1, 1), (0, 0, 0)]),
+    )
     def claim(self, n: int, passed: set[str], room: tuple[int, int, int]) -> None:
         a, b = (self.run(node.claim(n, pass_over=passed, suspect_room=room)) for node in self.pair)
         assert [view(x) for x in a.leases] == [view(x) for x in b.leases]
@@ -251,7 +261,9 @@ class Chaos(Base):
 
     @rule(who=st.integers(0, 1))
     def give_up(self, who: int) -> None:
-        self.run(self.actors[who].node.give_up([(x, failed_record(x)) for x in self.take(self.actors[who], 1)]))
+        self.run(
+            self.actors[who].node.give_up([(x, failed_record(x)) for x in self.take(self.actors[who], 1)])
+        )
 
     @rule(wait=seconds)
     def time_passes(self, wait: float) -> None:
@@ -314,7 +326,11 @@ class Chaos(Base):
         for place, rows in self.snapshot().items():
             for row in rows:
                 text = row[row.index(b"{") :]
-                name = json.loads(row)["request"]["url"].rpartition("/")[2] if place == "failed" else name_of(text)
+                name = (
+                    json.loads(row)["request"]["url"].rpartition("/")[2]
+                    if place == "failed"
+                    else name_of(text)
+                )
                 places.setdefault(name, []).append(place)
         for name in self.done:
             places.setdefault(name, []).append("done")
@@ -330,7 +346,13 @@ class Chaos(Base):
             assert member[27:35] not in live or member in held
 
 
-RUNS = settings(max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+RUNS = settings(
+    max_examples=25,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    database=None,
+)
 
 
 @pytest.mark.parametrize("fixture", ["redis_server", "redis62_server"])

@@ -75,7 +75,9 @@ async def test_keys_of_another_type_stop_the_start_and_nothing_is_changed(redis_
     client = sync_client(settings)
     client.set("netspy:news:z_requests", "mine")
     client.set("netspy:news:dedup:layout", "mine")
-    with pytest.raises(ConfigError, match="z_requests is a string, not a zset.*layout is a string, not a hash"):
+    with pytest.raises(
+        ConfigError, match="z_requests is a string, not a zset.*layout is a string, not a hash"
+    ):
         await Rig("redis", Clock(), redis_url).node()
     assert sorted(client.keys()) == [b"netspy:news:dedup:layout", b"netspy:news:z_requests"]
     client.close()
@@ -133,7 +135,9 @@ async def test_no_persistence_and_eviction_are_warned_of(binary):
 
 async def test_config_may_be_forbidden():
     with RedisServer() as server:
-        server.client().execute_command("ACL", "SETUSER", "crawler", "on", ">pw", "~*", "+@all", "-config", "-info", "-client")
+        server.client().execute_command(
+            "ACL", "SETUSER", "crawler", "on", ">pw", "~*", "+@all", "-config", "-info", "-client"
+        )
         rig, node = await opened(f"redis://crawler:pw@127.0.0.1:{server.port}/0")
         assert await node.put([entry("a")]) == [True]
         assert names((await node.claim(1)).leases) == ["a"]
@@ -324,7 +328,11 @@ async def test_a_full_server_refuses_new_requests_whole_and_lets_acks_through(bi
         client.set("ballast", "x" * 11_000_000)
         client.config_set("maxmemory", "6mb")
         stuck = asyncio.ensure_future(node.put([entry("waits")]))
-        mixed = asyncio.ensure_future(node.settle([Settlement(leases[0]), Settlement(leases[1], [entry("child")]), Settlement(leases[2])]))
+        mixed = asyncio.ensure_future(
+            node.settle(
+                [Settlement(leases[0]), Settlement(leases[1], [entry("child")]), Settlement(leases[2])]
+            )
+        )
         while full != [True] or (await node.counts()).leased > 28:
             await asyncio.sleep(0.01)
         assert not stuck.done()

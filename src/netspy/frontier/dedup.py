@@ -301,6 +301,6 @@ class FillWatch:
         """`count` fingerprints are in."""
         rate = count / self._capacity
         if rate >= self._next and self._report is not None:
-            while self._next <= rate:
+            while self._next <= rate + 1e-9:
                 self._next += 0.05
             self._report(rate)

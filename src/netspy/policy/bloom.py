@@ -140,11 +140,11 @@ class MemoryRow(NamedTuple):
 def memory_table(
     capacity: int = 1_000_000, error: float = 1e-6, layers: tuple[int, ...] = (1, 4, 6, 8)
 ) -> list[MemoryRow]:
-    """What the docs print: memory (10^6 bytes) and error bound by number of layers."""
+    """What the docs print: memory (MB of 2^20 bytes) and error bound by number of layers."""
     rows = []
     for count in layers:
         made = plan(capacity, error, count, limit=None)
-        rows.append(MemoryRow(count, made.capacity, made.size / 1e6, made.error_bound))
+        rows.append(MemoryRow(count, made.capacity, made.size / 2**20, made.error_bound))
     return rows
 
 
