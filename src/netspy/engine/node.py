@@ -103,6 +103,13 @@ class Node:
         self._claims_free = asyncio.Event()
         self._claims_free.set()
         self._claiming = asyncio.Lock()
+        # Requests of a site that is at its limit only wait here: one round of them, the rest is for other nodes.
+        limits = parts.settings
+        self._site_backlog = min(
+            _SITE_BACKLOG,
+            limits.COLLECTOR_TASK_COUNT,
+            limits.CONCURRENT_REQUESTS_PER_DOMAIN or limits.SPIDER_THREAD_COUNT,
+        )
         self._wake = asyncio.Event()
         self._finished: asyncio.Future[Ended] | None = None
         self._state = "starting"
@@ -246,7 +253,7 @@ class Node:
                 if task is not None:
                     task.add_done_callback(self._task_ended)
             ended = await self._finished
-            if ended.outcome not in {"finished", "nothing_to_do"}:
+            if ended.outcome not in {"finished", "nothing_to_do"} and ended.signal is None:
                 self._log.info("stopping: {}", ended.reason)
             self._state = "stopping"
             return ended
@@ -504,7 +511,7 @@ class Node:
         async with self._claiming:
             claimed = await self._frontier.claim(
                 limit,
-                pass_over=shelf.full_sites(_SITE_BACKLOG),
+                pass_over=shelf.full_sites(self._site_backlog),
                 suspect_room=(max(64 - room[0], 0), max(8 - room[1], 0), max(1 - room[2], 0)),
             )
             self._queued = claimed.queued

@@ -159,7 +159,8 @@ def _catch_signals(
             forced()
             return
         name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else number.name
-        node.stop(f"{name}: finishing what runs; once more to leave at once", signal=int(number))
+        built.spider.logger.info("{}: finishing what runs; once more to leave at once", name)
+        node.stop(name, signal=int(number))
         built.give_up_waiting()
 
     numbers = (signal.SIGINT, signal.SIGTERM)
