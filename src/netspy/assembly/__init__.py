@@ -134,22 +134,26 @@ def build(spider: Any, settings: Settings) -> Built:
     built = Built(spider, settings)
     counters = spider.counters
     alerts = Alerts(_sender(spider) if settings.WARNING_ENABLE else None, settings.WARNING_INTERVAL)
-    writer: Any
+    pipelines: list[Any]
+    kind: type[BatchWriter]
     if spider.item_handler is not None:
-        writer = _HandlerWriter(spider.item_handler)
-        filter_items = False
+        from netspy.pipelines.handler import HandlerPipeline, HandlerWriter
+
+        pipelines, kind, filter_items = [HandlerPipeline(spider.item_handler)], HandlerWriter, False
     else:
-        pipelines = load_pipelines(
-            spider.pipelines if spider.pipelines is not None else settings.ITEM_PIPELINES, settings
+        wanted = spider.pipelines if spider.pipelines is not None else settings.ITEM_PIPELINES
+        pipelines, kind, filter_items = (
+            load_pipelines(wanted, settings),
+            BatchWriter,
+            settings.ITEM_FILTER_ENABLE,
         )
-        built.pipelines = pipelines
-        writer = BatchWriter(
-            pipelines,
-            settings,
-            dead_letter=DeadLetterFile(settings.FAILED_ITEM_PATH),
-            on_event=_pipeline_events(spider, alerts),
-        )
-        filter_items = settings.ITEM_FILTER_ENABLE
+    built.pipelines = pipelines
+    writer = kind(
+        pipelines,
+        settings,
+        dead_letter=DeadLetterFile(settings.FAILED_ITEM_PATH),
+        on_event=_pipeline_events(spider, alerts),
+    )
 
     def alert(kind: str, message: str) -> None:
         alerts.raise_alert(kind, message)
@@ -234,37 +238,6 @@ def _shared(
     from netspy.assembly.shared import build_shared
 
     return build_shared(built, spider, settings, alerts, filter_items)
-
-
-class _HandlerResult:
-    def __init__(self, stored: int) -> None:
-        self.stored = stored
-        self.failed = 0
-        self.failed_at: tuple[int, ...] = ()
-
-
-class _HandlerWriter:
-    """`item_handler=`: the raw batches go to the user's function, past pipelines and dedup."""
-
-    def __init__(self, handler: Callable[[list[Any]], Any]) -> None:
-        self._handler = handler
-
-    async def write(self, batch: Any) -> _HandlerResult:
-        import asyncio
-        import inspect
-
-        rows = [row.data for row in batch]
-        if inspect.iscoroutinefunction(self._handler):
-            await self._handler(rows)
-        else:
-            await asyncio.to_thread(self._handler, rows)
-        return _HandlerResult(len(rows))
-
-    def hurry(self, deadline: float) -> None:
-        """Nothing is retried here."""
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
 
 def __getattr__(name: str) -> Any:

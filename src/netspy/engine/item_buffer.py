@@ -93,10 +93,10 @@ class ItemBuffer:
         await self._room.wait()
 
     async def flush_all(self) -> None:
-        """Wait until everything in the buffer is stored or dead-lettered."""
+        """Wait until everything in the buffer is stored or dead-lettered; not when the flushing task has broken."""
         self._urgent = True
         self._wake.set()
-        if self.empty:
+        if self.empty or self._task is None or self._task.done():
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle_waiters.append(future)

@@ -119,9 +119,9 @@ class Outbox:
         await self._room.wait()
 
     async def drained(self) -> None:
-        """Wait until everything gathered so far is in the store."""
+        """Wait until everything gathered so far is in the store; not when the writing task has broken."""
         self._urgent = True
-        if self.empty:
+        if self.empty or self._task is None or self._task.done():
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle_waiters.append(future)

@@ -103,7 +103,7 @@ class Sorter:
         if kind is Request:
             self._request(out, value, origin)
         elif kind is dict:
-            out.rows.append(Out(Row(self._table, value), None))
+            out.rows.append(Out(Row(self._table, value.copy()), None))  # users may go on with theirs
         elif value is None:
             return
         elif isinstance(value, Request):
