@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from netspy.engine.contract import LoggerLike
@@ -88,6 +89,10 @@ class LeaseKeeper(threading.Thread):
                     self._report_away(error)
                     next_beat = time.monotonic() + interval
                 self._ending.wait(max(next_beat - time.monotonic(), 0.01))
+            if not self._away:
+                # The record that the run keeps of this node holds what it had counted when it left.
+                with suppress(Exception):
+                    self._keeper.beat(self._report())
         finally:
             self._keeper.close()
 

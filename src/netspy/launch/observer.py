@@ -106,11 +106,11 @@ def cluster_state(cluster: Any, *, stopping: bool) -> str:
         return "stopping"
     if cluster.seed.startswith("seeding"):
         return "seeding"
-    if cluster.queued or not cluster.seed:
-        return "crawling"
-    if cluster.delayed and not cluster.leased:
+    if cluster.delayed and not cluster.queued and not cluster.leased:
         return "waiting for a further try"
-    return "finishing"
+    left = cluster.queued + cluster.delayed + cluster.leased
+    # With so few left some nodes are idle already. An empty queue alone says little: nodes claim ahead.
+    return "finishing" if cluster.seed and left < cluster.live_nodes else "crawling"
 
 
 def cluster_snapshot(

@@ -140,4 +140,4 @@ class Watch(threading.Thread):
                 )
             )
         rate = sum(node.rate for node in nodes)
-        return replace(last, nodes=tuple(nodes), elapsed_s=elapsed, rate=rate, finishing=state)
+        return replace(last, nodes=tuple(nodes), elapsed_s=elapsed, rate=rate, eta_s=None, finishing=state)

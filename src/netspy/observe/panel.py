@@ -271,18 +271,20 @@ def render(snapshot: Snapshot, *, height: int = 25) -> RenderableType:
     for word, value in figures(s):
         style = "bold red" if word == "failed" and s.failed else "bold"
         facts.append(f"{word} ", "dim").append(value, style).append("  ")
-    facts.append(rate_text(s.rate), "bold cyan")
+    # Rate and time left have their place beside the bar: they come, go and change their width, and the line of
+    # figures must not be broken anew each time.
+    pace = Text.assemble((rate_text(s.rate), "bold cyan"))
     if s.eta_s is not None and s.left:
-        facts.append("  ETA ", "dim").append(clock_time(s.eta_s), "bold")
+        pace.append("  ETA ", "dim").append(clock_time(s.eta_s), "bold")
     known = s.done + s.failed + s.left
-    parts: list[RenderableType] = [facts]
+    over = s.done + s.failed
     if known:
-        bar = Table.grid(expand=True, padding=(0, 1))
-        bar.add_column(ratio=1)
-        bar.add_column(justify="right", no_wrap=True)
-        over = s.done + s.failed
-        bar.add_row(ProgressBar(total=known, completed=over), f"{100 * over // known} %")
-        parts.append(bar)
+        pace.append(f"  {100 * over // known} %")
+    bar = Table.grid(expand=True, padding=(0, 1))
+    bar.add_column(ratio=1)
+    bar.add_column(justify="right", no_wrap=True)
+    bar.add_row(ProgressBar(total=known or 1, completed=over), pace)
+    parts: list[RenderableType] = [facts, bar]
     if len(s.nodes) > 1:
         parts.append(_node_table(s, most=max(1, height - 9)))
     title = Text.assemble((s.spider, "bold"), f" {s.run_id}" if s.run_id else "", no_wrap=True)
@@ -293,7 +295,7 @@ def render(snapshot: Snapshot, *, height: int = 25) -> RenderableType:
         title_align="left",
         subtitle=Text(f"{duration(s.elapsed_s)}  {state}", no_wrap=True, overflow="ellipsis"),
         subtitle_align="left",
-        border_style="green" if state in {"crawling", "seeding", "finished"} else "yellow",
+        border_style="green" if state in {"crawling", "seeding", "finishing", "finished"} else "yellow",
         box=box.ROUNDED,
     )
 
