@@ -208,7 +208,7 @@ class Chaos(Base):
     @precondition(lambda self: self.sent)
     @rule(which=st.integers(0, 1000))
     def an_old_call_arrives_once_more(self, which: int) -> None:
-        link, plain, call = self.sent[which % len(self.sent)]
+        _link, plain, call = self.sent[which % len(self.sent)]
         before = self.snapshot()
         reply = self.run(plain(call))
         if call.script.name in ("put", "settle", "move", "claim"):

@@ -76,7 +76,7 @@ async def test_keys_of_another_type_stop_the_start_and_nothing_is_changed(redis_
     client.set("netspy:news:z_requests", "mine")
     client.set("netspy:news:dedup:layout", "mine")
     with pytest.raises(
-        ConfigError, match="z_requests is a string, not a zset.*layout is a string, not a hash"
+        ConfigError, match=r"z_requests is a string, not a zset.*layout is a string, not a hash"
     ):
         await Rig("redis", Clock(), redis_url).node()
     assert sorted(client.keys()) == [b"netspy:news:dedup:layout", b"netspy:news:z_requests"]
@@ -144,7 +144,108 @@ async def test_config_may_be_forbidden():
         await rig.close()
 
 
+async def test_a_node_that_joins_again_does_not_claim_the_namespace_back(redis_url):
+    rig, old = await opened(redis_url)
+    keeper = rig.keeper(old)
+    await rig.node(owner="Renamed", take_over=True)
+    client = sync_client(old.settings)
+    client.zrem(old.keys.beats, old.node)
+    keeper.rejoin()
+    assert keeper.beat(REPORT).known
+    assert client.hget(old.keys.meta, "class") == b"Renamed"
+    client.close()
+    await rig.close()
+
+
+@pytest.mark.parametrize("kind", ["lite", "redis"])
+async def test_dedup_inside_the_process_is_warned_of_on_a_shared_queue(redis_url, kind):
+    rig = Rig(kind, Clock(), redis_url)
+    node = await rig.node()
+    assert any("DEDUP_FILTER" in warning for warning in node.warnings) == (kind == "lite")
+    await rig.close()
+
+
 # -- while running
+
+
+SPOILT = ["queued", "inflight", "delayed", "failed", "layout", "count", "bloom"]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+async def test_a_script_that_meets_a_wrong_key_has_written_nothing_before(redis_url, spoilt):
+    """A script is atomic, not transactional: bits set before a failing ZADD would be seen and nowhere."""
+    rig, node = await opened(redis_url)
+    keeper = rig.keeper(node)
+    client = sync_client(node.settings)
+    await node.put([entry(i) for i in range(9)])
+    leases = (await node.claim(6)).leases
+    await node.delay([(leases[0], 1.0, None)])
+    await node.give_up([(leases[1], b'{"request":{}}')])
+    keys = node.keys
+    rig.steady(keeper)
+    rig.pass_time(60, keeper)
+    names_of = {
+        "queued": keys.queued,
+        "inflight": keys.inflight,
+        "delayed": keys.delayed,
+        "failed": keys.failed,
+        "layout": keys.requests.layout,
+        "count": keys.requests.count,
+        "bloom": keys.requests.bloom[0],
+    }
+    key = names_of[spoilt]
+    client.delete(key)
+    client.geoadd(key, (1, 1, "x")) if spoilt in ("layout", "count", "bloom", "failed") else client.set(
+        key, "1"
+    )
+
+    def state():
+        return {name: client.dump(name) for name in names_of.values()}
+
+    before = state()
+    calls = {
+        "put": (node.put, [entry("new")]),
+        "settle": (node.settle, [Settlement(leases[2], [entry("new")])]),
+        "claim": (node.claim, 5),
+        "release": (node.release, [leases[3]]),
+        "delay": (node.delay, [(leases[4], 1.0, None)]),
+        "give_up": (node.give_up, [(leases[5], b'{"request":{}}')]),
+    }
+    touched = {
+        "put": {"queued", "layout", "count", "bloom"},
+        "settle": {"queued", "inflight", "layout", "count", "bloom"},
+        "claim": {"queued", "inflight", "delayed", "failed"},
+        "release": {"queued", "inflight", "delayed", "failed"},
+        "delay": {"queued", "inflight", "delayed", "failed"},
+        "give_up": {"queued", "inflight", "delayed", "failed"},
+    }
+    refused = 0
+    for name, (call, argument) in calls.items():
+        if spoilt in touched[name]:
+            with pytest.raises(ConfigError, match=r"is a \w+, not a"):
+                await call(argument)
+            refused += 1
+            assert state() == before, name
+    if spoilt in ("queued", "inflight", "failed"):
+        with pytest.raises(ConfigError):
+            keeper.reclaim()
+        assert state() == before
+    assert refused >= 2
+    client.delete(key)
+    client.close()
+    await rig.close()
+
+
+async def test_large_payloads_travel_in_several_calls(redis_url):
+    rig, node = await opened(redis_url)
+    body = b'{"url":"https://example.com/%d","data":"' + b"x" * 100_000 + b'"}'
+    large = [entry(i, payload=body % i) for i in range(120)]
+    assert all(await node.put([*large[:60], entry("small")]))
+    [parent] = (await node.claim(1)).leases
+    done = await node.settle([Settlement(parent, large)])
+    assert done.new == [[False] * 60 + [True] * 60]
+    assert (await node.counts()).queued == 120
+    await rig.close()
 
 
 async def test_calls_wait_out_an_outage_and_go_on_without_loss(binary):

@@ -214,14 +214,14 @@ class RedisKeeper:
     def rejoin(self) -> None:
         """See the contract. Raises StoreLostError when the run's keys are gone."""
         old = self._shared.member
-        owner, kind, _ = self._owner
+        owner, kind, take_over = self._owner
         call = self._calls.join(
             now=self._now(),
             epoch=self._shared.epoch,
             new_epoch=secrets.token_hex(8),
             owner=owner,
             kind=kind,
-            take_over=True,
+            take_over=take_over,
             info=calls.report_json(None, self._started, self._version),
             run_id=self._shared.run_id,
         )

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from netspy.settings import Settings
 
 ENTRIES_PER_CALL = 500
+BYTES_PER_ENTRY = 8192
+"""A payload of n times this size counts as n entries more, so that no call grows beyond about 4 MB."""
 PARENTS_PER_CALL = 500
 CLAIM_LIMIT = 1000
 
@@ -134,6 +136,13 @@ class RedisFrontier:
         after REDIS_START_TIMEOUT.
         """
         await self._session.open()
+        if self.settings.DEDUP_FILTER in IN_PROCESS:
+            self.warnings.append(
+                f"DEDUP_FILTER={self.settings.DEDUP_FILTER!r} deduplicates inside each process: nodes don't "
+                "know of each "
+                "other's pages and items, so some are crawled and stored more than once; use redis or "
+                "redis-set"
+            )
         if self.settings.SPIDER_TASK_LEASE == 0:
             self.warnings.append(
                 "SPIDER_TASK_LEASE=0: nothing runs twice; what a dead node held goes to failed_requests "
@@ -208,10 +217,9 @@ class RedisFrontier:
             self._cache.confirm(ids)
 
     async def put(self, entries: Sequence[NewEntry], *, seed_token: str | None = None) -> list[bool]:
-        """See the contract. Sent in pieces of 500."""
+        """See the contract. Sent in pieces of at most 500 entries and 4 MB."""
         flags: list[bool] = []
-        for start in range(0, len(entries), ENTRIES_PER_CALL):
-            piece = entries[start : start + ENTRIES_PER_CALL]
+        for piece in pieces(entries):
             fresh = await self._fresh(piece, cached=seed_token is None)
             chosen = [self._packed(e) for e, new in zip(piece, fresh, strict=True) if new]
             if not chosen and seed_token is None:
@@ -244,11 +252,11 @@ class RedisFrontier:
         piece: list[Settlement] = []
         size = 0
         for settlement in settlements:
-            children = len(settlement.children)
+            children = weight(settlement.children)
             if piece and (size + children > ENTRIES_PER_CALL or len(piece) >= PARENTS_PER_CALL):
                 await self._settle_piece(piece, done)
                 piece, size = [], 0
-            if children > 2 * ENTRIES_PER_CALL:
+            if children > 2 * ENTRIES_PER_CALL and len(settlement.children) > 1:
                 await self._settle_large(settlement, done)
                 continue
             piece.append(settlement)
@@ -258,16 +266,15 @@ class RedisFrontier:
         return done
 
     async def _settle_large(self, settlement: Settlement, done: Settled) -> None:
-        early = settlement.children[:-ENTRIES_PER_CALL]
-        # The ack depends on this put, so it names the history before it.
+        *early, last = pieces(settlement.children)
+        # The ack depends on these puts, so it names the history before them.
         history = settlement.history or self._session.shared.history
-        flags = await self.put(early)
+        flags = [flag for piece in early for flag in await self.put(piece)]
         part = Settled([], [], [])
-        rest = settlement.children[-ENTRIES_PER_CALL:]
-        await self._settle_piece([Settlement(settlement.lease, rest, history)], part)
+        await self._settle_piece([Settlement(settlement.lease, last, history)], part)
         done.acked.extend(part.acked)
         done.stale.extend(part.stale)
-        done.new.append([*flags, *(part.new[0] or [False] * len(rest))] if part.acked[0] else [])
+        done.new.append([*flags, *part.new[0]] if part.acked[0] else [])
 
     async def _settle_piece(self, piece: Sequence[Settlement], done: Settled) -> None:
         plain: list[bytes] = []
@@ -528,3 +535,26 @@ class RedisFrontier:
             except StoreFullError as error:
                 self._session.note_full(full=True)
                 await self._session.wait_for_memory(error, 1.0)
+
+
+def weight(entries: Sequence[NewEntry]) -> int:
+    """How much of a call entries take: one each, and more for large payloads (8 kB counts as one more)."""
+    return len(entries) + sum(
+        len(e.payload) // BYTES_PER_ENTRY for e in entries if isinstance(e.payload, bytes)
+    )
+
+
+def pieces(entries: Sequence[NewEntry]) -> list[Sequence[NewEntry]]:
+    """`entries` in pieces that one call can carry: at most 500 entries, about 4 MB."""
+    if len(entries) <= ENTRIES_PER_CALL and weight(entries) <= ENTRIES_PER_CALL:
+        return [entries] if entries else []
+    found: list[Sequence[NewEntry]] = []
+    start = size = 0
+    for at, entry in enumerate(entries):
+        one = weight((entry,))
+        if at > start and size + one > ENTRIES_PER_CALL:
+            found.append(entries[start:at])
+            start, size = at, 0
+        size += one
+    found.append(entries[start:])
+    return found

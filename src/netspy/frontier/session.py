@@ -121,7 +121,7 @@ class Session:
                 new_epoch=secrets.token_hex(8),
                 owner=owner,
                 kind=kind,
-                take_over=take_over or bool(epoch),
+                take_over=take_over,
                 info=calls.report_json(None, self.started, package_version()),
                 run_id=self.shared.run_id,
             )

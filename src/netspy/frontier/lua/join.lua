@@ -27,7 +27,7 @@ if ARGV[2] ~= '' and epoch ~= ARGV[2] then return {'LOST'} end
 if epoch then
   local version, class, kind = unpack(redis.call('HMGET', KEYS[1], 'version', 'class', 'kind'))
   if version ~= ARGV[7] then return {'VERSION', version or ''} end
-  if (class ~= ARGV[5] or kind ~= ARGV[6]) and ARGV[8] ~= '1' then return {'OWNER', class or '', kind or ''} end
+  if ARGV[2] == '' and ARGV[8] ~= '1' and (class ~= ARGV[5] or kind ~= ARGV[6]) then return {'OWNER', class or '', kind or ''} end
 end
 local layout = ''
 if ARGV[11] ~= '' then
@@ -45,7 +45,9 @@ if not epoch then
   epoch = ARGV[3]
   redis.call('HSET', KEYS[1], 'epoch', epoch, 'version', ARGV[7], 'created', whole(now))
 end
-redis.call('HSET', KEYS[1], 'class', ARGV[5], 'kind', ARGV[6], 'history', ARGV[10])
+redis.call('HSET', KEYS[1], 'history', ARGV[10])
+-- A node that joins again doesn't claim the namespace back from a class that took it over meanwhile.
+if ARGV[2] == '' then redis.call('HSET', KEYS[1], 'class', ARGV[5], 'kind', ARGV[6]) end
 local node = string.format('%08.0f', redis.call('HINCRBY', KEYS[1], 'nodes', 1))
 redis.call('ZADD', KEYS[3], whole(now), node)
 redis.call('HSET', KEYS[2], node, ARGV[9], node .. ':s', whole(now))
