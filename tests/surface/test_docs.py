@@ -23,7 +23,7 @@ from netspy.observe.outcome import OUTCOMES, ExitCode
 from netspy.observe.summary import RunSummary
 from netspy.policy import bloom
 from netspy.redisio import keys
-from netspy.testing.runner import run_script
+from netspy.testing.runner import run_command, run_script
 from netspy.testing.site import Answer, LocalSite
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -231,6 +231,26 @@ def test_marked_snippets_run_as_written(snippet, site, tmp_path, request):
         assert result.summary["outcome"] in {"finished", "limit", "stopped"}, said
         assert result.summary["parse_error"] == result.summary["callback_error"] == 0, said
         assert result.summary["items"] > 0, said
+
+
+NETSPY = [sys.executable, "-m", "netspy.cli"]
+
+
+def first_spider(site: LocalSite, folder: Path) -> None:
+    """The README's main.py."""
+    code = next(snippet.code for snippet in snippets() if snippet.page == "README.md")
+    (folder / "main.py").write_text(
+        code.replace("https://example.com", site.url("").rstrip("/")), encoding="utf-8"
+    )
+
+
+@pytest.mark.parametrize("output", ["news.jsonl", "news.csv", "news.db"])
+def test_rows_go_to_the_file_that_the_readme_names(output, site, tmp_path):
+    news_site(site)
+    first_spider(site, tmp_path)
+    result = run_command([*NETSPY, "run", "main.py", "-o", output], cwd=tmp_path).check()
+    assert result.summary["items"] == 3
+    assert (tmp_path / output).stat().st_size > 0
 
 
 def test_there_are_snippets_to_run():
