@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
-from netspy import assembly
 from netspy.cli.run import make_spider
-from netspy.engine.callbacks import Callbacks
 from netspy.errors import ConfigError
-from netspy.messages.item import Item
-from netspy.messages.request import Request
-from netspy.messages.response import Response
-from netspy.observe import log
+
+if TYPE_CHECKING:
+    from netspy.messages.request import Request
+    from netspy.messages.response import Response
 
 HELP = """Fetch a URL, run one callback of a spider on it, and show what it yields. Nothing is queued or stored.
 
@@ -41,6 +37,13 @@ def parse(
     values: Annotated[list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE")] = None,
 ) -> int:
     """One line per yielded value on stdout: kind, then the value as JSON."""
+    import asyncio
+
+    from netspy import assembly
+    from netspy.engine.callbacks import Callbacks
+    from netspy.messages.request import Request
+    from netspy.observe import log
+
     made = make_spider(spider, arguments or (), values or ())
     settings = made.load_settings().settings
     log.setup(settings, spider=made.name)
@@ -48,7 +51,7 @@ def parse(
     if callback not in callbacks:
         raise ConfigError(callbacks.problem(callback))
     request = Request(url, callback=callback)
-    response, yielded = asyncio.run(_run(made, settings, request, callbacks.named(callback)))
+    response, yielded = asyncio.run(_run(settings, request, callbacks.named(callback)))
     sys.stderr.write(
         f"{response.status_code} {response.url} ({len(response.content):,} bytes, {response.encoding})\n"
     )
@@ -57,7 +60,10 @@ def parse(
     return 0
 
 
-async def _run(spider: Any, settings: Any, request: Request, function: Any) -> tuple[Response, list[Any]]:
+async def _run(settings: Any, request: Request, function: Any) -> tuple[Response, list[Any]]:
+    from netspy import assembly
+    from netspy.messages.item import Item
+
     downloader = assembly.make_downloader(settings)
     try:
         response = await downloader.fetch(request)
@@ -76,6 +82,11 @@ async def _run(spider: Any, settings: Any, request: Request, function: Any) -> t
 
 
 def _shown(value: Any) -> str:
+    import msgspec
+
+    from netspy.messages.item import Item
+    from netspy.messages.request import Request
+
     if isinstance(value, Request):
         return f"request  {value.method} {value.url}  ->  {value.callback_name or 'parse'}"
     data = value.to_dict() if isinstance(value, Item) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import Annotated, Any
 
@@ -20,6 +19,7 @@ For failed requests see `netspy failed retry` (Spider) and RETRY_FAILED_ON_START
 Examples
   netspy retry --items
   netspy retry --items --spider main.py
+  netspy retry --items --spider main.py -o prices.jsonl
 """
 
 
@@ -33,9 +33,15 @@ def retry(
     spider: Annotated[
         str | None, typer.Option("--spider", metavar="FILE", help="With the settings of this spider.")
     ] = None,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", metavar="FILE", help="As it was given to `netspy run`.")
+    ] = None,
     values: Annotated[list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE")] = None,
 ) -> int:
     """Exit code 0 when all rows are stored, 6 when some failed again."""
+    import asyncio
+
+    from netspy.cli.run import pipeline_for
     from netspy.cli.target import class_settings, find_spider, setting_values
     from netspy.pipelines.dead_letter import DeadLetterFile
     from netspy.pipelines.loader import load_pipelines
@@ -54,7 +60,8 @@ def retry(
 
     async def replay() -> Any:
         letters = DeadLetterFile(settings.FAILED_ITEM_PATH)
-        writer = BatchWriter(load_pipelines(settings.ITEM_PIPELINES, settings), settings, dead_letter=letters)
+        wanted: Any = settings.ITEM_PIPELINES if output is None else [pipeline_for(output)]
+        writer = BatchWriter(load_pipelines(wanted, settings), settings, dead_letter=letters)
         try:
             return await letters.replay(writer)
         finally:

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netspy.cli.target import find_spider, setting_values
-from netspy.errors import ConfigError
+from netspy.cli.target import assignments, find_spider, setting_values
+from netspy.errors import ConfigError, NetspyError
+from netspy.observe.faults import what, where
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from netspy.pipelines.base import BasePipeline
+    from netspy.spiders.base import BaseParser
 
 HELP = """Run a spider: of a file, or of a module.
+
+\b
+Where items go with -o, in the place of ITEM_PIPELINES (rows are added to a file that exists)
+  FILE.db, FILE.sqlite   a SQLite database, one table per item table
+  FILE.jsonl, FILE.csv   one file per table: FILE has the rows of the one Item class that the code defines
+                         or, when it defines none or several, plain dicts; other tables go beside it,
+                         to FILE.TABLE.jsonl
+  -                      JSON lines on standard output, before the summary's line
 
 \b
 Examples
   netspy run main.py
   netspy run main.py:NewsSpider -n 4
   netspy run shop.spiders:Prices -a category=shoes -s SPIDER_THREAD_COUNT=64 -o prices.jsonl
+
+\b
+Exit codes
+  as the run's: 0 done, 3 wrong spider, argument or setting, 4 start_requests raised, 5 Redis lost,
+  6 everything failed, 130 and 143 stopped; see netspy --help
 """
 
 
@@ -26,6 +46,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
+    *,
     spider: Annotated[str, typer.Argument(metavar="SPIDER", help="FILE[:CLASS] or MODULE[:CLASS].")],
     processes: Annotated[int, typer.Option("-n", "--processes", help="Node processes (Spider only).")] = 1,
     arguments: Annotated[
@@ -39,12 +60,24 @@ def run(
     output: Annotated[
         str | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="Where items go: a .jsonl, .csv, .db or .sqlite file."
+            "-o", "--output", metavar="FILE", help="Items go here: .jsonl, .csv, .db, or - (stdout)."
         ),
     ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over", help="Go on with a job that a class of another name began (renamed class)."
+        ),
+    ] = False,
 ) -> int:
     """Start it; the exit code is the run's."""
-    made = make_spider(spider, arguments or (), values or (), output)
+    made: Any = make_spider(spider, arguments or (), values or (), output)
+    if take_over:
+        if not made.shared:
+            raise ConfigError(
+                f"--take-over is for jobs in Redis, and {made.name} is an AirSpider; leave it out"
+            )
+        made.take_over = True
     try:
         made.start(processes=processes)
     except SystemExit as end:
@@ -52,45 +85,73 @@ def run(
     return 0
 
 
-def make_spider(target: str, arguments: Any, values: Any, output: str | None = None) -> Any:
+def make_spider(
+    target: str, arguments: Iterable[str], values: Iterable[str], output: str | None = None
+) -> BaseParser:
     """The spider object as the command line describes it. Raises ConfigError."""
     chosen = find_spider(target)
-    keywords = dict(_pair(text, "-a") for text in arguments)
+    keywords: dict[str, Any] = dict(assignments(arguments, "-a"))
+    for name in ("pipelines", "item_handler"):
+        if name in keywords:
+            raise ConfigError(f"-a {name}=… can't be given as text; for a file of items use -o FILE")
     try:
         made = chosen(**keywords)
-    except TypeError as error:
+        made.override_settings(setting_values(values), "-s")
+    except NetspyError:
+        raise
+    except Exception as error:
+        place = where(error)
         raise ConfigError(
-            f"{chosen.__name__} can't be made with {', '.join(keywords) or 'no arguments'}: {error}"
+            f"{chosen.__name__} can't be made with {', '.join(keywords) or 'no arguments'}: "
+            f"{f'{place}: ' if place else ''}{what(error)}"
         ) from None
-    made.override_settings(setting_values(values), "-s")
     if output is not None:
+        if made.item_handler is not None:
+            raise ConfigError(f"-o {output!r}: {made.name} hands its items to its item_handler; leave out -o")
         made.pipelines = [pipeline_for(output)]
     return made
 
 
-def _pair(text: str, option: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.isidentifier():
-        raise ConfigError(f"{option} {text!r} is not KEY=VALUE")
-    return key, value
+def pipeline_for(output: str) -> BasePipeline:
+    """The pipeline that writes one file, by its suffix; `-` is standard output. Raises ConfigError."""
+    if output == "-":
+        from netspy.pipelines.stdout import StdoutPipeline
 
-
-def pipeline_for(output: str) -> Any:
-    """The pipeline that writes one file, by its suffix. Raises ConfigError."""
+        return StdoutPipeline()
     path = Path(output)
+    if path.is_dir():
+        raise ConfigError(f"-o {output!r} is a folder; name a file in it, e.g. {path / 'items.jsonl'}")
     suffix = path.suffix.lower()
     if suffix in {".jsonl", ".ndjson", ".jl"}:
         from netspy.pipelines.jsonl import JsonlPipeline
 
-        return JsonlPipeline(path)
+        return JsonlPipeline(path, table=only_table())
     if suffix == ".csv":
         from netspy.pipelines.csv import CsvPipeline
 
-        return CsvPipeline(path)
+        return CsvPipeline(path, table=only_table())
     if suffix in {".db", ".sqlite", ".sqlite3"}:
         from netspy.pipelines.sqlite import SqlitePipeline
 
         return SqlitePipeline(path)
     raise ConfigError(
-        f"-o {output!r}: no pipeline writes {suffix or 'a file without suffix'}; use .jsonl, .csv or .db"
+        f"-o {output!r}: no pipeline writes {suffix or 'a file without suffix'}; use .jsonl, .csv, .db or -"
     )
+
+
+def only_table() -> str | None:
+    """The table of the Item classes that the loaded code defines, when they share one; else None.
+
+    It follows from the code alone, so that all processes of a run give a file the same table.
+    """
+    from netspy.messages.item import Item
+
+    tables: set[str] = set()
+    waiting: list[type[Item]] = [Item]
+    while waiting:
+        kind = waiting.pop()
+        under = kind.__subclasses__()
+        waiting += under
+        if not under and not kind.__module__.startswith("netspy."):
+            tables.add(kind.__table_name__ or kind._table_default)  # noqa: SLF001 - an instance may need arguments
+    return tables.pop() if len(tables) == 1 else None

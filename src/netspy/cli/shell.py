@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import code
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netspy import assembly
-from netspy import settings as settings_module
-from netspy.messages.request import Request
+if TYPE_CHECKING:
+    from netspy.messages.request import Request
 
 HELP = """Fetch a URL and open a Python prompt with `request`, `response` and `fetch(url)`.
 
@@ -31,7 +28,13 @@ def shell(
     values: Annotated[list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE")] = None,
 ) -> int:
     """Open the prompt."""
+    import asyncio
+    import code
+
+    from netspy import assembly
+    from netspy import settings as settings_module
     from netspy.cli.target import setting_values
+    from netspy.messages.request import Request
 
     settings = settings_module.load(overrides=setting_values(values or ())).settings
 

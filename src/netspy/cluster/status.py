@@ -23,7 +23,8 @@ FOLDER = "netspy.cluster.lua"
 class Status(NamedTuple):
     """A run at one instant. `exists` is False when the namespace holds no run.
 
-    `seed` is the seeding lock as it stands ("" = none); times are in seconds, `created` since 1970.
+    `seed` is the seeding lock as it stands ("" = none); times are in seconds, `created` and `now` (the server's
+    clock) since 1970.
     `counters` sums what all nodes reported, those that have left included.
     """
 
@@ -42,6 +43,7 @@ class Status(NamedTuple):
     seed_left_s: float | None
     nodes: list[NodeInfo]
     counters: dict[str, int]
+    now: float
 
     @property
     def live_nodes(self) -> int:
@@ -93,6 +95,7 @@ def parse_status(reply: list[Any], namespace: str, stale_s: float) -> Status:
         seed_left_s=None if left < 0 else left / 1000,
         nodes=nodes,
         counters=summed(nodes, left_behind),
+        now=float(now) / 1000,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.filenames import file_stem
+from netspy.pipelines.filenames import beside, file_stem
 from netspy.pipelines.shared_file import SharedFile, locked
 from netspy.pipelines.values import as_sheet, text_of
 
@@ -51,13 +51,31 @@ class CsvPipeline(BasePipeline):
     bom = False
     escape_formulas = False
 
+    path: Path | None = None
+    table: str | None = None
+
+    def __init__(self, path: str | Path | None = None, *, table: str | None = None) -> None:
+        """`path`: a file to use in the place of CSV_OUTPUT_DIR/<table>.csv, for the rows of `table` (default:
+        ITEM_DEFAULT_TABLE); other tables go beside it, to `<stem>.<table><suffix>`.
+        """
+        if path is not None:
+            self.path = Path(path)
+            self.table = table
+
     @cached_property
     def _files(self) -> dict[Path, None]:
         return {}
 
     def where(self) -> str:
         """The files written, for the run's summary."""
-        return ", ".join(map(str, self._files)) or str(Path(self.settings.CSV_OUTPUT_DIR) / "*.csv")
+        return ", ".join(map(str, self._files)) or str(
+            self.path or Path(self.settings.CSV_OUTPUT_DIR) / "*.csv"
+        )
+
+    def _path(self, table: str) -> Path:
+        if self.path is not None:
+            return beside(self.path, table, self.table or self.settings.ITEM_DEFAULT_TABLE)
+        return Path(self.settings.CSV_OUTPUT_DIR) / f"{file_stem(table)}.csv"
 
     @cached_property
     def _known(self) -> dict[Path, _Known]:
@@ -66,7 +84,7 @@ class CsvPipeline(BasePipeline):
     def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> bool:
         """Append the batch. Raises ItemError for an item without fields, OSError, TimeoutError (lock)."""
         wanted, rows = as_sheet(table, items)
-        path = Path(self.settings.CSV_OUTPUT_DIR) / f"{file_stem(table)}.csv"
+        path = self._path(table)
         with locked(path) as file:
             self._write(file, wanted, rows)
         self._files[path] = None

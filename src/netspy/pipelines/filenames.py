@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _UNSAFE = re.compile(r"[^\w.\-]+", re.UNICODE)
 # Device names of Windows, with any extension (Microsoft, "Naming Files, Paths, and Namespaces").
@@ -23,3 +27,10 @@ def file_stem(table: str) -> str:
         return stem
     digest = hashlib.blake2b(table.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
     return f"{stem or 'table'}-{digest}"
+
+
+def beside(path: Path, table: str, main: str) -> Path:
+    """Where a table's rows go when one file was named: the table `main` into `path` itself, any other into
+    `<stem>.<table><suffix>` next to it.
+    """
+    return path if table == main else path.with_name(f"{path.stem}.{file_stem(table)}{path.suffix}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.filenames import file_stem
+from netspy.pipelines.filenames import beside, file_stem
 from netspy.pipelines.shared_file import SharedFile, end_of_last_line, locked
 from netspy.pipelines.values import json_lines
 
@@ -27,18 +27,36 @@ class JsonlPipeline(BasePipeline):
     item that is delivered again is written again, and an UpdateItem is refused.
     """
 
+    path: Path | None = None
+    table: str | None = None
+
+    def __init__(self, path: str | Path | None = None, *, table: str | None = None) -> None:
+        """`path`: a file to use in the place of JSONL_OUTPUT_DIR/<table>.jsonl, for the rows of `table` (default:
+        ITEM_DEFAULT_TABLE); other tables go beside it, to `<stem>.<table><suffix>`.
+        """
+        if path is not None:
+            self.path = Path(path)
+            self.table = table
+
     @cached_property
     def _files(self) -> dict[Path, None]:
         return {}
 
     def where(self) -> str:
         """The files written, for the run's summary."""
-        return ", ".join(map(str, self._files)) or str(Path(self.settings.JSONL_OUTPUT_DIR) / "*.jsonl")
+        return ", ".join(map(str, self._files)) or str(
+            self.path or Path(self.settings.JSONL_OUTPUT_DIR) / "*.jsonl"
+        )
+
+    def _path(self, table: str) -> Path:
+        if self.path is not None:
+            return beside(self.path, table, self.table or self.settings.ITEM_DEFAULT_TABLE)
+        return Path(self.settings.JSONL_OUTPUT_DIR) / f"{file_stem(table)}.jsonl"
 
     def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> bool:
         """Append the batch. Raises ItemError (a value has no JSON form), OSError, TimeoutError (lock)."""
         data = json_lines(items)
-        path = Path(self.settings.JSONL_OUTPUT_DIR) / f"{file_stem(table)}.jsonl"
+        path = self._path(table)
         with locked(path) as file:
             file.append(mend(file) + data)
         self._files[path] = None

@@ -66,11 +66,21 @@ class SqlitePipeline(BasePipeline):
     - Integers over 64 bits, Decimal, dates and nested values (JSON) are text, bytes are blobs, NaN is NULL.
     """
 
+    path: Path | None = None
     _db: sqlite3.Connection | None = None
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        """`path`: a database file to use in the place of SQLITE_PATH."""
+        if path is not None:
+            self.path = Path(path)
 
     def where(self) -> str:
         """The database, for the run's summary."""
-        return str(self.settings.SQLITE_PATH)
+        return str(self._file_path)
+
+    @property
+    def _file_path(self) -> Path:
+        return self.path or Path(self.settings.SQLITE_PATH)
 
     def open(self) -> None:
         """Connect, making the folder and the file. Raises OSError, sqlite3.Error."""
@@ -155,7 +165,7 @@ class SqlitePipeline(BasePipeline):
     def _connect(self) -> sqlite3.Connection:
         self.close()
         self._forget()
-        path = Path(self.settings.SQLITE_PATH)
+        path = self._file_path
         path.parent.mkdir(parents=True, exist_ok=True)
         db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         try:
@@ -176,7 +186,7 @@ class SqlitePipeline(BasePipeline):
         file.
         """
         with suppress(OSError):
-            if self._db is not None and os.path.samestat(Path(self.settings.SQLITE_PATH).stat(), self._file):
+            if self._db is not None and os.path.samestat(self._file_path.stat(), self._file):
                 return self._db
         return self._connect()
 

@@ -46,7 +46,9 @@ class FailedRecord(msgspec.Struct, kw_only=True, omit_defaults=False):
             found = json.loads(self.payload or b"{}")
         except ValueError:
             return ""
-        return str(found.get("url", "")) if isinstance(found, dict) else ""
+        if not isinstance(found, dict):
+            return ""
+        return str(found.get("u", found.get("url", "")))  # packed requests have one-letter keys
 
 
 _decoder = msgspec.json.Decoder(FailedRecord)

@@ -1,0 +1,166 @@
+"""`netspy reset`: clear a job, one of its runs, or its dedup."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netspy.cli.job import (
+    ArgumentOption,
+    Job,
+    KeyOption,
+    SetOption,
+    SpiderArgument,
+    connected,
+    find_job,
+)
+from netspy.cli.output import ask, say, table, things
+from netspy.errors import ConfigError
+from netspy.settings import hide_password
+
+if TYPE_CHECKING:
+    import redis
+
+    from netspy.cluster.reset import What
+    from netspy.cluster.status import Status
+
+HELP = """Clear a job in Redis completely, one of its runs, or what it remembers of crawled pages and stored rows.
+
+Without --run: the job with all its runs. --run RUN_ID: that run. --dedup: fingerprints only, of requests and of
+rows; the queue and the failed requests stay. What was stored (files, databases) is not touched.
+
+It shows what goes, and asks. While nodes are alive it refuses: they would lose their keys and end with code 5;
+stop them first, or add --force.
+
+\b
+Examples
+  netspy reset main.py
+  netspy reset main.py --run 2026-03-01 --yes
+  netspy reset main.py --dedup
+  netspy reset --key NewsSpider -s REDIS_URL=redis://10.0.0.5:6379/0
+
+\b
+Exit codes
+  0  cleared, or there was nothing
+  2  the command line can't be understood, or there is nobody to ask
+  3  nodes are alive; a setting is wrong; the spider is an AirSpider
+  5  Redis does not answer
+  130  the answer was no
+"""
+
+RUNS_SHOWN = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("reset", help=HELP, short_help="Clear a job, a run or its dedup; asks first.")(reset)
+
+
+def reset(
+    *,
+    spider: SpiderArgument = None,
+    key: KeyOption = None,
+    run: Annotated[str | None, typer.Option("--run", metavar="RUN_ID", help="Only this run.")] = None,
+    dedup: Annotated[
+        bool, typer.Option("--dedup", help="Only fingerprints: of the job, and of the run with --run.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Don't ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also while nodes are alive.")] = False,
+    arguments: ArgumentOption = None,
+    values: SetOption = None,
+) -> int:
+    """Show, ask, remove, and say on stdout what was removed."""
+    from netspy.cluster.reset import reset as clear
+
+    if run == "":
+        raise typer.BadParameter("--run is empty; leave it out to clear the job with all its runs")
+    job = find_job(spider, key, run, arguments, values)
+    what: What = "dedup" if dedup else "run" if run is not None else "job"
+    with connected(job) as client:
+        found = [part for part in parts(client, job, what) if part.keys]
+        place = hide_password(job.settings.REDIS_URL)
+        if not found:
+            print(
+                f"nothing to remove: Redis at {place} has no {'fingerprints' if dedup else 'keys'} of {_name(job, what)}"
+            )
+            return 0
+        alive = sum(part.status.live_nodes for part in found)
+        if alive and not force:
+            raise ConfigError(
+                f"{things(alive, 'live node')} of {_name(job, what)} would lose keys; stop them first, wait "
+                f"{job.settings.HEARTBEAT_STALE:g} s if they were killed, or add --force"
+            )
+        for line in _shown(found):
+            print(line)
+        ask(f"Remove {'the fingerprints' if dedup else 'all'} of {_name(job, what)} from {place}?", yes=yes)
+        done = clear(client, job.scope, job.settings, what=what, force=force)
+        runs = f" and {things(done.runs, 'run')}" if what == "job" and done.runs else ""
+        print(f"removed {_name(job, what)}: {things(done.keys, 'key')}{runs}")
+        if what == "run" and job.scope.incremental:
+            say(
+                f"DEDUP_SCOPE=spider: the pages this run crawled are remembered in {job.scope.job}; "
+                "--dedup forgets them"
+            )
+    return 0
+
+
+class Part:
+    """One namespace that is to go: how many keys exist, and what they hold."""
+
+    def __init__(self, name: str, keys: int, status: Status) -> None:
+        self.name = name
+        self.keys = keys
+        self.status = status
+
+
+def parts(client: redis.Redis, job: Job, what: What) -> list[Part]:
+    """The namespaces of the job, the run or the dedup."""
+    from netspy.cluster.runs import all_run_ids, run_keys
+    from netspy.cluster.status import parse_status, status_call
+    from netspy.redisio.scripts import run_sync
+
+    settings, scope = job.settings, job.scope
+    layers = max(16, settings.DEDUP_MAX_LAYERS)
+    if what == "run":
+        runs = [scope.run_id]
+    elif what == "dedup":
+        runs = list(dict.fromkeys(("", scope.run_id)))
+    else:
+        runs = ["", *all_run_ids(client, scope)]
+    found = []
+    for run_id in runs:
+        keys = run_keys(scope, run_id, max_layers=layers)
+        dedup = [*keys.requests.all(layers), *keys.items.all(layers)]
+        names = dedup if what == "dedup" else [*keys.all(), *keys.requests.all(layers)]
+        if what == "job" and not run_id:
+            names.append(keys.runs)
+        status = parse_status(
+            run_sync(client, status_call(keys, settings.HEARTBEAT_STALE)), keys.ns, settings.HEARTBEAT_STALE
+        )
+        found.append(Part(keys.ns, int(client.exists(*set(names))), status))
+    return found
+
+
+def _name(job: Job, what: What) -> str:
+    return job.scope.job if what == "job" else job.scope.ns
+
+
+def _shown(found: list[Part]) -> list[str]:
+    head = ("namespace", "keys", "queued", "in flight", "delayed", "failed", "fingerprints")
+
+    def row(name: str, some: list[Part]) -> tuple[str, ...]:
+        numbers = (
+            sum(part.keys for part in some),
+            sum(part.status.queued for part in some),
+            sum(part.status.leased for part in some),
+            sum(part.status.delayed for part in some),
+            sum(part.status.failed for part in some),
+            sum(part.status.fingerprints for part in some),
+        )
+        return name, *(f"{number:,}" for number in numbers)
+
+    rows = [row(part.name, [part]) for part in found[:RUNS_SHOWN]]
+    if rest := found[RUNS_SHOWN:]:
+        rows.append(row(f"{len(rest):,} more runs", rest))
+    return table(head, rows, right=head[1:])
