@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from netspy import crash
 from netspy.engine.callbacks import Callbacks
 from netspy.engine.contract import CountersLike, LoggerLike
 from netspy.engine.fetch import Fetcher, Replaced
@@ -30,7 +31,6 @@ from netspy.errors import (
     UnknownCallbackError,
     ValidationError,
 )
-from netspy.frontier.contract import Frontier
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
 from netspy.policy.failed_record import pack_failed
@@ -65,7 +65,6 @@ class Crawl:
         *,
         name: str,
         settings: Settings,
-        frontier: Frontier,
         fetcher: Fetcher,
         shelf: Shelf,
         pool: CallbackPool,
@@ -82,7 +81,6 @@ class Crawl:
     ) -> None:
         self._name = name
         self._settings = settings
-        self._frontier = frontier
         self._fetcher = fetcher
         self._shelf = shelf
         self._pool = pool
@@ -166,6 +164,8 @@ class Crawl:
         asked_s: float | None = None
         try:
             try:
+                if crash.armed:
+                    crash.reached("in_fetch")
                 response = await self._fetcher.fetch(request)
             except Replaced as replaced:
                 await self._replace(page, replaced.request)
@@ -346,6 +346,8 @@ class Crawl:
             self._counters.inc("request_ok")
             if not out.rows and not page.pending and not page.put_early:
                 # The usual case: children and ack in one step of the store.
+                if crash.armed:
+                    crash.reached("after_callback")
                 self._outbox.settle(page.lease, out.children)
                 return
             await self._accept(page, out)
@@ -374,8 +376,13 @@ class Crawl:
             self._items.add(page, out.rows)
         if out.children:
             page.put_early = True
-            await self._outbox.put(out.children)
-            page.history = self._frontier.history
+            if crash.armed:
+                crash.reached("after_callback")
+            history = await self._outbox.put(out.children)
+            # Of several puts the first one's history counts: the ack must not outlive any of them.
+            page.history = page.history or history
+            if crash.armed:
+                crash.reached("after_children")
         if self._items.full:
             await self._items.room()
         if self._outbox.full:

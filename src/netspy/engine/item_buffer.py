@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from netspy import crash
 from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter, LoggerLike
 from netspy.engine.page import Page
 from netspy.engine.yields import Out
@@ -127,6 +128,8 @@ class ItemBuffer:
             done, self._writing = self._writing, []
             if len(self._items) < self._bound:
                 self._room.set()
+            if crash.armed:
+                crash.reached("before_ack")
             for page, _ in done:
                 if page is not None:
                     page.stored()
@@ -137,6 +140,8 @@ class ItemBuffer:
         if not keep:
             return
         rows = [out.row for out in keep]
+        if crash.armed:
+            crash.reached("before_store")
         wait_s = 0.5
         while True:
             try:
@@ -153,6 +158,8 @@ class ItemBuffer:
             else:
                 break
         self.stuck = None
+        if crash.armed:
+            crash.reached("after_store")
         self._counters.inc("items", result.stored)
         if result.failed:
             self._counters.inc("item_failed", result.failed)

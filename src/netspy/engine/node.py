@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from contextvars import copy_context
 from typing import Any, Literal, NamedTuple
 
+from netspy import crash
 from netspy.downloader.contract import Downloader
 from netspy.engine.callbacks import Callbacks, kind_of
 from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter, LoggerLike
@@ -205,7 +206,6 @@ class Node:
         crawl = Crawl(
             name=self._p.spider.name,
             settings=self._settings,
-            frontier=self._frontier,
             fetcher=fetcher,
             shelf=shelf,
             pool=pool,
@@ -518,6 +518,8 @@ class Node:
             for lease in claimed.leases:
                 self._held[id(lease)] = lease
         if claimed.leases:
+            if crash.armed:
+                crash.reached("after_claim")
             self._counters.inc("delivered", len(claimed.leases))
             self._had_work = True
             if not self._seeding:

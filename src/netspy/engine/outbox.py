@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from netspy import crash
 from netspy.engine.contract import CountersLike, LoggerLike
 from netspy.frontier.contract import Frontier, SeedLockLostError
 from netspy.messages.entry import Lease, NewEntry, Settlement
@@ -43,7 +44,7 @@ class Outbox:
         self._delay: list[tuple[Lease, float, Any]] = []
         self._give_up: list[tuple[Lease, bytes]] = []
         self._release: list[Lease] = []
-        self._puts: list[tuple[Sequence[NewEntry], str | None, asyncio.Future[list[bool]]]] = []
+        self._puts: list[tuple[Sequence[NewEntry], str | None, asyncio.Future[str | None]]] = []
         self._children = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -89,11 +90,15 @@ class Outbox:
         self._release.extend(leases)
         self._wake.set()
 
-    async def put(self, entries: Sequence[NewEntry], *, seed_token: str | None = None) -> list[bool]:
-        """Enqueue now; returns when the store has them. Raises SeedLockLostError."""
+    async def put(self, entries: Sequence[NewEntry], *, seed_token: str | None = None) -> str | None:
+        """Enqueue now; returns when the store has them: with the history they were put under, for the parent's ack.
+
+        The history is read before the put, so that a store that went back in the middle of it is noticed at the ack.
+        Raises SeedLockLostError.
+        """
         if not entries:
-            return []
-        future: asyncio.Future[list[bool]] = asyncio.get_running_loop().create_future()
+            return self._frontier.history
+        future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._puts.append((entries, seed_token, future))
         self._grow(len(entries))
         self._wake.set()
@@ -166,17 +171,17 @@ class Outbox:
             entries: list[NewEntry] = []
             for some, _, _ in plain:
                 entries.extend(some)
+            history = self._frontier.history
             flags = await self._frontier.put(entries)
-            at = 0
-            for some, _, future in plain:
+            for _, _, future in plain:
                 if not future.done():
-                    future.set_result(flags[at : at + len(some)])
-                at += len(some)
+                    future.set_result(history)
             self._count_new(flags)
             self._shrink(len(entries))
         for some, token, future in puts:
             if token is None:
                 continue
+            history = self._frontier.history
             try:
                 flags = await self._frontier.put(some, seed_token=token)
             except SeedLockLostError as error:
@@ -185,7 +190,7 @@ class Outbox:
             else:
                 self._count_new(flags)
                 if not future.done():
-                    future.set_result(flags)
+                    future.set_result(history)
             self._shrink(len(some))
 
     async def _do_settle(self) -> None:
@@ -198,6 +203,8 @@ class Outbox:
             children += len(settlement.children)
         del self._settle[: len(batch)]
         settled = await self._frontier.settle(batch)
+        if crash.armed:
+            crash.reached("after_settle")
         for settlement, acked, new, stale in zip(
             batch, settled.acked, settled.new, settled.stale, strict=True
         ):

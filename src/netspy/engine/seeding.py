@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from netspy.engine.callbacks import kind_of
+from netspy import crash
 from netspy.engine.contract import LoggerLike
 from netspy.engine.item_buffer import ItemBuffer
 from netspy.engine.outbox import Outbox
@@ -132,6 +133,8 @@ class Seeder:
         entries: list[NewEntry] = out.children
         for at in range(0, len(entries), _CHUNK):
             await self._outbox.put(entries[at : at + _CHUNK], seed_token=token)
+            if crash.armed:
+                crash.reached("seed_put")
         self.seeds += len(entries)
 
     async def _pause_if_ahead(self) -> None:
