@@ -97,7 +97,7 @@ def __getattr__(name: str) -> Any:
     if home is not None:
         value = getattr(importlib.import_module(home), name)
         if name == "Request":
-            importlib.import_module("netspy.messages.sub_download").default = _download
+            setattr(importlib.import_module("netspy.messages.sub_download"), "default", _download)  # noqa: B010 - a module
     elif name == "log":
         value = importlib.import_module("netspy.observe.log").get_logger("netspy")
     elif name == "setting":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from netspy.errors import ConfigError
 from netspy.frontier.item_filter import MemoryItemFilter
 from netspy.frontier.memory import MemoryFrontier
 from netspy.messages.callbacks import callback_problem
-from netspy.messages.entry import NewEntry
 from netspy.messages.request import Request
 from netspy.observe.alerts import Alerts
 from netspy.settings import Settings
@@ -83,10 +81,7 @@ def _take_up(spider: Any, frontier: MemoryFrontier, path: Path, settings: Settin
     dump = resume.claim_dump(path)
     if dump is None:
         return None
-    frontier.load_seen(dump.seen)
-    frontier.restore(
-        NewEntry(request, _identity(request), priority, request.site) for request, priority in dump.requests
-    )
+    frontier.restore(dump.requests, seen=dump.seen)
     spider.logger.info("going on with {} request(s) of the last run from {}", len(dump.requests), path)
     if dump.unreadable:
         spider.logger.warning(
@@ -96,10 +91,6 @@ def _take_up(spider: Any, frontier: MemoryFrontier, path: Path, settings: Settin
             dump.files[0],
         )
     return dump
-
-
-def _identity(request: Request) -> bytes:
-    return request.digest() if request.filter_repeat else secrets.token_bytes(16)
 
 
 def keep_what_is_left(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from netspy.downloader.contract import Downloader
 from netspy.engine.shelf import Shelf
@@ -37,7 +37,7 @@ class Fetcher:
         download_midware: Callable[[Request], Any] | None,
         named_midware: Callable[[str], Callable[[Request], Any]],
         pool: CallbackPool,
-        selector_engine: str,
+        selector_engine: Literal["turbohtml", "parsel"],
     ) -> None:
         self._middlewares = middlewares
         self._engine = selector_engine

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from netspy.engine.callbacks import kind_of
 from netspy import crash
+from netspy.engine.callbacks import kind_of
 from netspy.engine.contract import LoggerLike
 from netspy.engine.item_buffer import ItemBuffer
 from netspy.engine.outbox import Outbox

@@ -27,10 +27,10 @@ FORMAT_VERSION = "1"
 FOLDER = "netspy.frontier.lua"
 HEAD_WINDOW = 500
 """Entries at the head of the queue that every claim with sites to pass over looks at."""
-FAR_WINDOW = 1500
+FAR_WINDOW = 1000
 """Entries further back, at a place that moves on from claim to claim."""
 DUE_PER_CLAIM = 500
-SWEEP_LOOK = 2000
+SWEEP_LOOK = 1000
 SWEEP_MOVE = 500
 MAX_SUSPICION = 34
 BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"

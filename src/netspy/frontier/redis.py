@@ -136,13 +136,6 @@ class RedisFrontier:
         after REDIS_START_TIMEOUT.
         """
         await self._session.open()
-        if self.settings.DEDUP_FILTER in IN_PROCESS:
-            self.warnings.append(
-                f"DEDUP_FILTER={self.settings.DEDUP_FILTER!r} deduplicates inside each process: nodes don't "
-                "know of each "
-                "other's pages and items, so some are crawled and stored more than once; use redis or "
-                "redis-set"
-            )
         if self.settings.SPIDER_TASK_LEASE == 0:
             self.warnings.append(
                 "SPIDER_TASK_LEASE=0: nothing runs twice; what a dead node held goes to failed_requests "

@@ -166,7 +166,10 @@ def _summed(
         reason = "every node process died: " + ", ".join(child.how_it_ended() for child in dead)
     elif dead and not reason:
         which = ", ".join(f"node process {child.number} died ({child.how_it_ended()})" for child in dead)
-        reason = f"{which}; the others took its requests over"
+        reason = (
+            f"{which}; the others took its requests over "
+            f"(what it did after its last heartbeat, every {settings.HEARTBEAT_INTERVAL:g} s, is not counted)"
+        )
     elapsed = (now - started).total_seconds()
     return msgspec.structs.replace(
         summary,

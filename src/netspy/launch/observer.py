@@ -22,6 +22,7 @@ class Observer:
         self._rate = RateMeter()
         self._node_rates: dict[str, RateMeter] = {}
         self._cluster: Any = None
+        self._before: dict[str, int] = {}  # what the job had counted before this process came
         self._last: Snapshot | None = None
         self.every_s = 1.0 if built.parts.shared else 0.25
         if isinstance(shown, NoProgress):
@@ -57,11 +58,14 @@ class Observer:
 
     async def _of_cluster(self, state: NodeState) -> Snapshot:
         try:
-            self._cluster = await self._built.cluster_view()
+            cluster = await self._built.cluster_view()
         except Exception:
             if self._last is None:
                 raise
             return replace(self._last, state=state.state, elapsed_s=state.elapsed_s)
+        if self._cluster is None:
+            self._before = dict(cluster.counters)
+        self._cluster = cluster
         return cluster_snapshot(
             self._cluster,
             self._spider.name,
@@ -73,7 +77,10 @@ class Observer:
         )
 
     def totals(self) -> dict[str, int]:
-        """The run's counters over all nodes seen, this node's own counted exactly."""
+        """What all nodes have counted since this process came, its own figures exactly.
+
+        A job keeps the counts of earlier starts; they say nothing about this one.
+        """
         own: dict[str, int] = self._spider.counters.own()
         if self._cluster is None:
             return own
@@ -82,8 +89,9 @@ class Observer:
         )
         beaten: dict[str, int] = me.counters if me is not None else {}
         # The cluster's sums hold this node's figures as of its last beat; the rest are the others', gone ones included.
+        now, before = self._cluster.counters, self._before
         return {
-            name: max(self._cluster.counters.get(name, 0) - beaten.get(name, 0), 0) + value
+            name: max(now.get(name, 0) - before.get(name, 0) - beaten.get(name, 0), 0) + value
             for name, value in own.items()
         }
 

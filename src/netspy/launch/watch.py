@@ -44,6 +44,7 @@ class Watch(threading.Thread):
         self._rate = RateMeter()
         self._node_rates: dict[str, RateMeter] = {}
         self._nodes: dict[str, NodeView] = {}
+        self._died_at: dict[str, float] = {}
         self._last: Snapshot | None = None
 
     def run(self) -> None:
@@ -80,9 +81,18 @@ class Watch(threading.Thread):
             self._rate,
             self._node_rates,
         )
-        nodes = tuple(self._named(view) for view in snapshot.nodes)
-        self._nodes.update((view.name, view) for view in nodes)
-        self._show(replace(snapshot, nodes=tuple(sorted(nodes, key=lambda view: view.name))))
+        nodes = {view.name: view for view in map(self._named, snapshot.nodes)}
+        for child in self._children:
+            name = str(child.number)
+            if not child.alive and child.report is None and name in self._nodes:
+                nodes[name] = self._died(self._nodes[name], now)
+        self._nodes.update(nodes)
+        self._show(replace(snapshot, nodes=tuple(sorted(nodes.values(), key=lambda view: view.name))))
+
+    def _died(self, view: NodeView, now: float) -> NodeView:
+        """A node process of ours that is gone stays in sight, also when the run has forgotten it."""
+        since = self._died_at.setdefault(view.name, now)
+        return replace(view, alive=False, in_flight=0, rate=0.0, age_s=now - since)
 
     def _named(self, view: NodeView) -> NodeView:
         """Our own nodes by their number, as in their log lines; others by their id in the run."""
@@ -127,8 +137,8 @@ class Watch(threading.Thread):
             if child.report is not None:
                 s = child.report.summary
                 done = s.request_ok + s.dropped + s.content_type_dropped
-            average = done / elapsed if elapsed > 0 else 0.0
             ended = child.report is not None
+            average = done / elapsed if ended and elapsed > 0 else 0.0
             nodes.append(
                 replace(
                     view,

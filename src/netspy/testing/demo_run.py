@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from netspy import assembly
 from netspy.errors import ConfigError
 from netspy.launch.fleet import FleetEnd, run_fleet
-from netspy.launch.observer import done_of
 from netspy.observe import summary as summaries
 from netspy.observe.log import is_terminal
 from netspy.observe.outcome import ExitCode
@@ -141,7 +140,9 @@ def _standing(spider: ShopDemo) -> _Standing:
                 return _Standing(0, 0, 0, Counter())
             reasons = Counter(one.record.reason for one in list_failed(view.client, view.scope))
             left = cluster.queued + cluster.leased + cluster.delayed
-            return _Standing(done_of(cluster.counters), left, cluster.failed, reasons)
+            # Every request of the demo has a fingerprint. The counters would lack what a killed node did last.
+            done = max(cluster.fingerprints - left - cluster.failed, 0)
+            return _Standing(done, left, cluster.failed, reasons)
         finally:
             view.close()
 

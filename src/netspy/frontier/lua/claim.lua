@@ -73,10 +73,10 @@ local function look(from, length)
   for i = 1, #rows, 2 do
     if #taken >= limit then break end
     local member = rows[i]
-    if not find(member, QUEUED) then
-      broken[#broken + 1] = member
-    elseif passed[sub(member, 19, 26)] then
+    if passed[sub(member, 19, 26)] then
       stayed = stayed + 1
+    elseif not find(member, QUEUED) then
+      broken[#broken + 1] = member
     else
       local s = sub(member, 18, 18)
       local ok = true
