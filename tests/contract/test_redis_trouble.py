@@ -157,14 +157,6 @@ async def test_a_node_that_joins_again_does_not_claim_the_namespace_back(redis_u
     await rig.close()
 
 
-@pytest.mark.parametrize("kind", ["lite", "redis"])
-async def test_dedup_inside_the_process_is_warned_of_on_a_shared_queue(redis_url, kind):
-    rig = Rig(kind, Clock(), redis_url)
-    node = await rig.node()
-    assert any("DEDUP_FILTER" in warning for warning in node.warnings) == (kind == "lite")
-    await rig.close()
-
-
 # -- while running
 
 
