@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -50,6 +51,10 @@ def run_demo(options: Options, say: Say) -> int:
     """Run or go on with the demo; the exit code. Raises ConfigError and other NetspyError: one line each."""
     if options.processes < 1:
         raise ConfigError(f"--processes {options.processes}: give a whole number, 1 or more")
+    if not re.fullmatch(r"\d{1,6}:\d{1,6}", options.delay_ms):
+        raise ConfigError(
+            f"--delay-ms {options.delay_ms!r}: give two whole numbers of milliseconds, e.g. {DELAY_MS}"
+        )
     folder = DemoFolder(options.folder)
     folder.open(
         waiting=lambda: say("The nodes of a demo that was killed are still stopping; waiting for them …")
