@@ -19,7 +19,7 @@ from netspy.engine.outbox import Outbox
 from netspy.engine.page import Page
 from netspy.engine.shelf import Shelf
 from netspy.engine.threads import CallbackPool
-from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, is_async, user_line
+from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, failure, is_async, user_line
 from netspy.errors import (
     CallbackTimeoutError,
     ContentTypeRejectedError,
@@ -251,8 +251,8 @@ class Crawl:
                 out.later = result
                 return out
             page.iterator = as_iterator(result)
-        except Exception as error:
-            out.error = error
+        except (Exception, SystemExit) as error:
+            out.error = failure(error)
             return out
         return self._draw(page, out) if page.iterator is not None else out
 
@@ -265,8 +265,8 @@ class Crawl:
         sort = self._sorter.sort
         try:
             out.more = draw(page.iterator, lambda value: sort(out, value, origin), out.__len__, self._chunk)
-        except Exception as error:
-            out.error = error
+        except (Exception, SystemExit) as error:
+            out.error = failure(error)
         return out
 
     async def _run_plain(self, page: Page) -> None:
@@ -297,8 +297,8 @@ class Crawl:
             return True
         try:
             out.verdict = await self._hook(validate, page.request, page.response)
-        except Exception as error:
-            out.error = error
+        except (Exception, SystemExit) as error:
+            out.error = failure(error)
             return False
         return out.verdict is not False
 
@@ -328,8 +328,8 @@ class Crawl:
             else:
                 for one in as_iterator(await result) or ():
                     self._sorter.sort(out, one, origin)
-        except Exception as error:
-            out.error = error
+        except (Exception, SystemExit) as error:
+            out.error = failure(error)
 
     async def _hook(self, function: Callable[..., Any], *args: Any) -> Any:
         """A spider's hook outside a worker thread: awaited when async, else on a thread."""
@@ -479,7 +479,8 @@ class Crawl:
             elif later is not None:
                 for value in as_iterator(await later) or ():
                     self._sorter.sort(out, value, origin)
-        except Exception as error:
+        except (Exception, SystemExit) as caught:
+            error = failure(caught)
             self._counters.inc("callback_error")
             self._log.error(
                 "{} ({}) raised {}: {}", origin.label, user_line(error), type(error).__name__, error

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any
 
+from netspy.errors import SpiderError
+
 _BLOCKED_AFTER_S = 0.03
 _TICK_S = 0.02
 
@@ -123,6 +125,8 @@ class CallbackPool:
                 future.set_result(result)
             elif isinstance(error, StopIteration):
                 future.set_exception(RuntimeError(f"StopIteration left a callback: {error}"))
+            elif isinstance(error, SystemExit):
+                future.set_exception(SpiderError(f"sys.exit({error}) was called; call self.stop() to end the crawl"))
             else:
                 future.set_exception(error)
 

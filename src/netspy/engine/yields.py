@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from netspy.engine.callbacks import Callbacks
 from netspy.engine.contract import CountersLike, LoggerLike
-from netspy.errors import InvalidUrlError, ItemError, SerializationError
+from netspy.errors import InvalidUrlError, ItemError, SerializationError, SpiderError
 from netspy.messages.callbacks import callback_problem, name_of
 from netspy.messages.entry import NewEntry
 from netspy.messages.item import Item, UpdateItem
@@ -247,6 +247,14 @@ def draw(iterator: Any, sort: Callable[[Any], None], size: Callable[[], int], li
         if size() >= limit:
             return True
     return False
+
+
+def failure(error: BaseException) -> Exception:
+    """What user code raised, as an error. `sys.exit()` in it must not end the process in the middle of its work."""
+    if isinstance(error, Exception):
+        return error
+    told = SpiderError(f"sys.exit({error}) was called; call self.stop() to end the crawl")
+    return told.with_traceback(error.__traceback__)
 
 
 def user_line(error: BaseException) -> str:
