@@ -925,6 +925,32 @@ def test_a_hung_callback_ends_in_failed_and_the_run_goes_on(home):
     assert summary.elapsed < 8
 
 
+@pytest.mark.parametrize("kind", ["waiting", "busy"])
+def test_more_hung_callbacks_than_threads_do_not_stop_the_others(home, kind):
+    release = threading.Event()
+
+    class Hangs(Air):
+        paths = (*(f"/p/hang{n}" for n in range(4)), *(f"/p/{n}" for n in range(10)))
+
+        def parse(self, request, response):
+            while "hang" in request.url and not release.is_set():
+                if kind == "waiting":
+                    release.wait(60)
+                time.sleep(0)
+            yield {"url": request.url}
+
+    try:
+        summary, memory, _ = crawl(
+            Hangs, home, SPIDER_TASK_MAX_SECONDS=0.4, SPIDER_MAX_RETRY_TIMES=0, CALLBACK_MAX_THREADS=2
+        )
+    finally:
+        release.set()
+    ok(summary)
+    assert summary.reasons == {"CallbackTimeoutError": 4}
+    assert len(memory.data()) == 10
+    assert summary.elapsed < 10
+
+
 def test_a_hung_async_callback_ends_in_failed_and_the_run_goes_on(home):
     class Hangs(Air):
         paths = ("/p/hang", "/p/fine")

@@ -212,7 +212,7 @@ class Crawl:
                 page,
                 error,
                 retry=error.retryable,
-                site_health=error.reason not in {"too_large", "redirects", "url", "decode"},
+                site_health=error.reason not in {"too_large", "redirects", "url", "decode", "blocked"},
             )
         elif isinstance(error, InvalidUrlError):
             await self._fail(page, error, retry=False)
@@ -501,11 +501,14 @@ class Crawl:
         for page in list(self.running.values()):
             if page.started > limit or page.timed_out:
                 continue
+            if page.job is not None and not page.job.done() and not self._pool.runs(page.job):
+                page.started = time.monotonic()  # it has waited for a thread; its own time begins now
+                continue
             page.timed_out = True
             error = self._timeout_error(page)
             self._log.error("{}; its thread may still hang", error)
             if page.job is not None and not page.job.done():
-                page.job.set_exception(error)
+                self._pool.abandon(page.job, error)
             elif page.task is not None:
                 page.task.cancel()
 

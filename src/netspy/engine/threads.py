@@ -35,6 +35,8 @@ class _Worker(threading.Thread):
         self.pool = pool
         self.since: float | None = None  # when the current job began; None when idle
         self.cpu_at_start = 0.0
+        self.job: asyncio.Future[Any] | None = None
+        self.abandoned = False
 
     def run(self) -> None:
         self.pool.context.copy().run(self._loop)
@@ -50,6 +52,7 @@ class _Worker(threading.Thread):
             future, function = job
             if future.cancelled():
                 continue
+            self.job = future
             self.cpu_at_start = time.thread_time()
             self.since = time.monotonic()
             result: Any = None
@@ -58,7 +61,7 @@ class _Worker(threading.Thread):
                 result = function()
             except BaseException as caught:
                 error = caught
-            self.since = None
+            self.since = self.job = None
             done.append((future, result, error))
             if not pool.posted:
                 pool.posted = True
@@ -67,6 +70,8 @@ class _Worker(threading.Thread):
                 except RuntimeError:  # the loop is closed: the process is on its way out
                     return
             del job, future, function, result, error  # hold nothing while waiting
+            if self.abandoned:
+                return
 
 
 class CallbackPool:
@@ -82,6 +87,7 @@ class CallbackPool:
         self.posted = False
         self._maximum = max(maximum, 1)
         self._workers: list[_Worker] = []
+        self._made = 0
         self._waiting = 0
         self._ticker: asyncio.TimerHandle | None = None
         self._closed = False
@@ -99,7 +105,8 @@ class CallbackPool:
 
     def _add(self, n: int) -> None:
         for _ in range(n):
-            worker = _Worker(self, len(self._workers))
+            worker = _Worker(self, self._made)
+            self._made += 1
             self._workers.append(worker)
             worker.start()
 
@@ -111,6 +118,21 @@ class CallbackPool:
         if self._ticker is None and len(self._workers) < self._maximum and not self._closed:
             self._ticker = self.loop.call_later(_TICK_S, self._grow)
         return future
+
+    def runs(self, future: asyncio.Future[Any]) -> bool:
+        """Whether a thread is at work on this job; False while it waits for one."""
+        return any(worker.job is future for worker in self._workers)
+
+    def abandon(self, future: asyncio.Future[Any], error: Exception) -> None:
+        """Wait no longer for a running job: `error` is its result, and another thread takes its thread's place."""
+        if not future.done():
+            future.set_exception(error)
+        for worker in self._workers:
+            if worker.job is future:
+                worker.abandoned = True
+                self._workers.remove(worker)
+                self._add(1)
+                return
 
     def deliver(self) -> None:
         """Give back what the threads have finished (on the loop)."""
@@ -126,7 +148,9 @@ class CallbackPool:
             elif isinstance(error, StopIteration):
                 future.set_exception(RuntimeError(f"StopIteration left a callback: {error}"))
             elif isinstance(error, SystemExit):
-                future.set_exception(SpiderError(f"sys.exit({error}) was called; call self.stop() to end the crawl"))
+                future.set_exception(
+                    SpiderError(f"sys.exit({error}) was called; call self.stop() to end the crawl")
+                )
             else:
                 future.set_exception(error)
 

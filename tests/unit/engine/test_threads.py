@@ -62,3 +62,20 @@ async def test_a_hanging_job_doesnt_keep_close_waiting():
     pool.close()
     gate.set()
     assert await future
+
+
+async def test_a_job_that_hangs_for_good_gives_its_place_to_another_thread():
+    pool = CallbackPool(maximum=1)
+    gate = threading.Event()
+    hanging = pool.call(lambda: gate.wait(30))
+    while not pool.runs(hanging):
+        await asyncio.sleep(0.001)
+    waiting = pool.call(lambda: "done")
+    assert not pool.runs(waiting)
+    pool.abandon(hanging, ValueError("too long"))
+    with pytest.raises(ValueError, match="too long"):
+        await hanging
+    assert await waiting == "done"
+    gate.set()
+    assert pool.size == 1
+    pool.close()
