@@ -468,7 +468,7 @@ async def test_a_put_whose_answer_was_lost_enqueues_once_and_answers_the_same(sh
     session = node._session
     member = session.shared.member
     member.write_op += 1
-    packed = [node._packed(e) for e in (entry("a"), entry("b"), entry("a"))]
+    packed = [node._writes._packed(e) for e in (entry("a"), entry("b"), entry("a"))]
     call = node._calls.put(session.shared, member, session.now(), member.write_op, packed, None)
     first = await session.link.run(call)
     second = await session.link.run(call)
@@ -521,7 +521,7 @@ async def test_a_settle_whose_answer_was_lost_answers_the_same(shared):
         session.now(),
         member.write_op,
         [],
-        [(lease.member, "", [node._packed(entry("c"))])],
+        [(lease.member, "", [node._writes._packed(entry("c"))])],
     )
     first, second = await session.link.run(call), await session.link.run(call)
     assert first[1] == second[1] == b"a1"

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import StoreLostError
+from netspy.frontier.entry_format import FORMAT_VERSION, MAX_SUSPICION, Packed, base36, priority_text
+from netspy.frontier.membership import Member, NotRegisteredError, NotSeederError, Shared, StaleOperationError
 from netspy.redisio.scripts import Arg, Call, Script, load
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from netspy.redisio.keys import DedupKeys, RunKeys
     from netspy.settings import Settings
 
-FORMAT_VERSION = "1"
 FOLDER = "netspy.frontier.lua"
 HEAD_WINDOW = 500
 """Entries at the head of the queue that every claim with sites to pass over looks at."""
@@ -32,57 +32,6 @@ FAR_WINDOW = 1000
 DUE_PER_CLAIM = 500
 SWEEP_LOOK = 1000
 SWEEP_MOVE = 500
-MAX_SUSPICION = 34
-BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
-
-
-class NotRegisteredError(Exception):
-    """The store doesn't know this node (any more): it must join again under a new id."""
-
-
-class StaleOperationError(Exception):
-    """A write or claim number that was not above the last one; `last` is the store's."""
-
-    def __init__(self, last: int) -> None:
-        super().__init__(f"operation number not above {last}")
-        self.last = last
-
-
-class NotSeederError(Exception):
-    """The seeding lock is somebody else's."""
-
-
-class Member:
-    """One registration of this process: an id, and the numbers of its writes and claims."""
-
-    __slots__ = ("claim_op", "claim_open", "claim_sent", "claims_done", "node", "write_op")
-
-    def __init__(self, node: str) -> None:
-        self.node = node
-        self.write_op = 0
-        self.claim_op = 0
-        self.claim_open = False  # sent, and the answer has not been seen yet
-        self.claim_sent = 0.0  # when it was sent first
-        self.claims_done = 0
-
-
-class Shared:
-    """What the frontier on the loop and the keeper in its thread both know of this node."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.member = Member("")
-        self.epoch = ""
-        self.history = ""
-        self.run_id = ""
-
-    def joined(self, old: Member, node: str) -> bool:
-        """Take a new registration, unless the other side already got one. False then."""
-        with self.lock:
-            if self.member is not old:
-                return False
-            self.member = Member(node)
-            return True
 
 
 class DedupPlan(NamedTuple):
@@ -96,61 +45,6 @@ class DedupPlan(NamedTuple):
     def script_keys(self) -> list[str]:
         """Layout, count, set, layers: the order that `dedup.lua` wants."""
         return [self.keys.layout, self.keys.count, self.keys.exact, *self.keys.bloom]
-
-
-class Packed(NamedTuple):
-    """A new entry ready to travel."""
-
-    id: bytes
-    site: str
-    priority: float
-    payload: bytes
-
-
-def base36(number: int) -> str:
-    """Six digits, so that claim numbers compare as text."""
-    digits = ""
-    for _ in range(6):
-        number, rest = divmod(number, 36)
-        digits = BASE36[rest] + digits
-    return digits
-
-
-def priority_text(priority: float) -> str:
-    """A priority as Redis writes scores. Raises ValueError for one that isn't finite."""
-    if priority - priority != 0:
-        raise ValueError(f"priority {priority!r} is not a finite number")
-    whole = int(priority)
-    return str(whole) if whole == priority and abs(whole) < 1 << 53 else repr(float(priority))
-
-
-class LeaseParts(NamedTuple):
-    """A leased member taken apart."""
-
-    seq: int
-    deliveries: int
-    suspicion: int
-    site: str
-    priority: float
-    payload: bytes
-
-
-def read_member(member: bytes) -> LeaseParts:
-    """Take a leased member apart (format in `lua/entry.lua`)."""
-    brace = member.index(b"{", 41)
-    return LeaseParts(
-        int(member[:15]),
-        int(member[15:17]),
-        int(member[17:18], 36),
-        member[18:26].decode(),
-        float(member[41:brace]),
-        member[brace:],
-    )
-
-
-def held_mark(member: bytes) -> bytes:
-    """What names a lease to `reconcile`: sequence and claim number."""
-    return member[:15] + member[35:41]
 
 
 def script(name: str) -> Script:

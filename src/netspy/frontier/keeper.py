@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
 from netspy.frontier import calls
-from netspy.frontier.calls import Calls, Member, NotRegisteredError, Shared
+from netspy.frontier.entry_format import base36, held_mark
+from netspy.frontier.membership import Member, NotRegisteredError
 from netspy.frontier.start_checks import check_joined
 from netspy.messages.entry import BeatReply, BeatReport, Lease, Reclaimed
 from netspy.redisio import client as clients
@@ -20,6 +21,9 @@ from netspy.settings import Settings, hide_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from netspy.frontier.calls import Calls
+    from netspy.frontier.membership import Shared
 
 LEASES_PER_CALL = 1000
 LIFETIMES_EVERY_S = 60.0
@@ -103,7 +107,8 @@ class RedisKeeper:
     def beat(self, report: BeatReport) -> BeatReply:
         """See the contract. Raises StoreUnavailableError."""
         now = self._monotonic()
-        lifetimes = now - self._lifetimes_at >= LIFETIMES_EVERY_S
+        every_s = min(LIFETIMES_EVERY_S, self._settings.RUN_TTL / 4)
+        lifetimes = now - self._lifetimes_at >= every_s
         member = self._shared.member
         if member.node != self._reporting_as:
             # The record under the former id was added to the run's totals when it was removed.
@@ -198,8 +203,8 @@ class RedisKeeper:
         done = member.claims_done
         mine = [lease.member for lease in held if lease.member[27:35] == member.node.encode()]
         newest = max((m[35:41] for m in mine), default=b"")
-        up_to = max(newest.decode(), calls.base36(max(0, done - 1)))
-        marks = b"".join(calls.held_mark(m) for m in mine)
+        up_to = max(newest.decode(), base36(max(0, done - 1)))
+        marks = b"".join(held_mark(m) for m in mine)
         cursor, returned = b"", 0
         while True:
             call = self._calls.sweep(

@@ -1,9 +1,4 @@
-"""The frontier inside one process: AirSpider's, and the fast side of the contract suite.
-
-The queue is one heap per site, and one heap of the sites' first entries. So sites to pass over cost nothing
-but their own number, however many requests of theirs are queued, and order is exact: priority first, then
-first in first out.
-"""
+"""The frontier inside one process: AirSpider's, and the fast side of the contract suite."""
 
 from __future__ import annotations
 
@@ -16,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.frontier.contract import SeedLockLostError
 from netspy.frontier.dedup import BloomFilter, ExactFilter, RequestFilter, asked, told
+from netspy.frontier.memory_keeper import MemoryKeeper
+from netspy.frontier.site_queue import Entry, SiteQueue
 from netspy.messages.entry import (
-    BeatReply,
-    BeatReport,
     Claimed,
     Counts,
     Lease,
@@ -32,11 +27,6 @@ from netspy.messages.entry import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-# (priority, seq, payload) for one never claimed, else (priority, seq, payload, deliveries, suspicion).
-# Suspicion is 0 when no lease ever ran out, 1 when one did that may not have started, n + 1 when n ran out
-# after a start.
-Entry = tuple[Any, ...]
 
 
 class MemoryFrontier:
@@ -72,9 +62,7 @@ class MemoryFrontier:
         self._seeding_ttl = seeding_ttl_s
         self._lock = threading.Lock()
         self._seq = 0
-        self._queued = 0
-        self._sites: dict[str, list[Entry]] = {}
-        self._heads: list[tuple[float, int, str]] = []
+        self._queue = SiteQueue()
         self._delayed: list[tuple[float, int, str, Entry]] = []
         self._leased: dict[int, Lease] = {}
         self._failed = 0
@@ -106,44 +94,20 @@ class MemoryFrontier:
 
     # -- queue
 
-    def _enqueue(self, site: str, entry: Entry) -> None:
-        bucket = self._sites.get(site)
-        if bucket is None:
-            self._sites[site] = [entry]
-            heappush(self._heads, (entry[0], entry[1], site))
-        else:
-            heappush(bucket, entry)
-            if bucket[0] is entry:
-                heappush(self._heads, (entry[0], entry[1], site))
-        self._queued += 1
-
     def _put(self, entries: Sequence[NewEntry]) -> list[bool]:
-        add = self._filter.add
+        for entry in entries:
+            if entry.priority - entry.priority != 0:
+                raise ValueError(f"priority {entry.priority!r} is not a finite number")
+        add, push = self._filter.add, self._queue.push
         flags = []
         seq = self._seq
-        sites, heads = self._sites, self._heads
-        queued = 0
         for payload, id_, priority, site in entries:
-            if priority - priority != 0:
-                self._seq, self._queued = seq, self._queued + queued
-                raise ValueError(f"priority {priority!r} is not a finite number")
             new = add(id_)
             flags.append(new)
-            if not new:
-                continue
-            seq += 1
-            queued += 1
-            entry = (priority, seq, payload)
-            bucket = sites.get(site)
-            if bucket is None:
-                sites[site] = [entry]
-                heappush(heads, (priority, seq, site))
-            else:
-                heappush(bucket, entry)
-                if bucket[0] is entry:
-                    heappush(heads, (priority, seq, site))
+            if new:
+                seq += 1
+                push(site, (priority, seq, payload))
         self._seq = seq
-        self._queued += queued
         return flags
 
     async def put(self, entries: Sequence[NewEntry], *, seed_token: str | None = None) -> list[bool]:
@@ -183,7 +147,7 @@ class MemoryFrontier:
                     return []
                 for payload, _, priority, site in fresh:
                     self._seq += 1
-                    self._enqueue(site, (priority, self._seq, payload))
+                    self._queue.push(site, (priority, self._seq, payload))
             if fresh:
                 await told(own.mark([entry.id for entry in fresh]))
             return flags
@@ -196,63 +160,29 @@ class MemoryFrontier:
         with self._lock:
             while self._delayed and self._delayed[0][0] <= now:
                 _, _, site, entry = heappop(self._delayed)
-                self._enqueue(site, entry)
+                self._queue.push(site, entry)
             leases = self._claim(limit, pass_over, list(suspect_room), now + self._lease_s)
             due = self._delayed[0][0] - now if self._delayed else None
-            return Claimed(leases, self._queued, len(self._delayed), len(self._leased), due)
+            return Claimed(leases, self._queue.size, len(self._delayed), len(self._leased), due)
 
     def _claim(self, limit: int, pass_over: Collection[str], room: list[int], deadline: float) -> list[Lease]:
-        heads, sites, leased = self._heads, self._sites, self._leased
+        leased = self._leased
         leases: list[Lease] = []
-        passed: list[tuple[float, int, str]] = []
-        held_back: list[tuple[str, Entry]] = []
-        while heads and len(leases) < limit:
-            head = heappop(heads)
-            site = head[2]
-            bucket = sites.get(site)
-            if not bucket or bucket[0][1] != head[1]:
-                continue  # no longer the first of its site
-            if site in pass_over:
-                passed.append(head)
-                continue
-            after = heads[0] if heads else None
-            while bucket and len(leases) < limit:
-                entry = bucket[0]
-                if after is not None and (entry[0], entry[1]) > (after[0], after[1]):
-                    break
-                heappop(bucket)
-                suspicion = 0
-                deliveries = 1
-                if len(entry) == 5:
-                    suspicion = entry[4]
-                    deliveries = entry[3] + 1
-                    if suspicion:
-                        kind = min(suspicion, 3) - 1
-                        if room[kind] <= 0:
-                            held_back.append((site, entry))
-                            continue
-                        room[kind] -= 1
-                lease = Lease(
-                    seq=entry[1],
-                    payload=entry[2],
-                    priority=entry[0],
-                    site=site,
-                    deliveries=deliveries,
-                    expired=suspicion - 1 if suspicion else 0,
-                    member=(deadline, suspicion),
-                    valid_until=deadline,
-                )
-                leased[entry[1]] = lease
-                leases.append(lease)
-            if bucket:
-                heappush(heads, (bucket[0][0], bucket[0][1], site))
-            else:
-                del sites[site]
-        for head in passed:
-            heappush(heads, head)
-        self._queued -= len(leases) + len(held_back)
-        for site, entry in held_back:
-            self._enqueue(site, entry)
+        for site, entry in self._queue.take(limit, pass_over, room):
+            claimed_before = len(entry) == 5
+            suspicion = entry[4] if claimed_before else 0
+            lease = Lease(
+                seq=entry[1],
+                payload=entry[2],
+                priority=entry[0],
+                site=site,
+                deliveries=entry[3] + 1 if claimed_before else 1,
+                expired=suspicion - 1 if suspicion else 0,
+                member=(deadline, suspicion),
+                valid_until=deadline,
+            )
+            leased[entry[1]] = lease
+            leases.append(lease)
         return leases
 
     # -- leases
@@ -291,7 +221,7 @@ class MemoryFrontier:
                 flags.append(mine)
                 if mine:
                     del self._leased[lease.seq]
-                    self._enqueue(lease.site, _entry(lease, lease.deliveries - 1, lease.member[1]))
+                    self._queue.push(lease.site, _entry(lease, lease.deliveries - 1, lease.member[1]))
         return flags
 
     async def delay(self, items: Sequence[tuple[Lease, float, Any]]) -> list[bool]:
@@ -359,7 +289,7 @@ class MemoryFrontier:
                     poisoned += 1
                     self._fail(self._on_poison(lease))
                 else:
-                    self._enqueue(lease.site, _entry(lease, lease.deliveries, suspicion))
+                    self._queue.push(lease.site, _entry(lease, lease.deliveries, suspicion))
         moved = min(limit, len(out))
         return Reclaimed(moved - poisoned, poisoned, more=len(out) > limit)
 
@@ -370,7 +300,7 @@ class MemoryFrontier:
             lost = [lease for lease in self._leased.values() if id(lease) not in marks]
             for lease in lost:
                 del self._leased[lease.seq]
-                self._enqueue(lease.site, _entry(lease, lease.deliveries, lease.member[1]))
+                self._queue.push(lease.site, _entry(lease, lease.deliveries, lease.member[1]))
         return len(lost)
 
     # -- counts and seeding
@@ -381,7 +311,7 @@ class MemoryFrontier:
         with self._lock:
             state, detail, at = self._seed
             return Counts(
-                queued=self._queued,
+                queued=self._queue.size,
                 leased=len(self._leased),
                 delayed=len(self._delayed),
                 failed=self._failed,
@@ -423,9 +353,7 @@ class MemoryFrontier:
     def snapshot(self) -> Iterator[tuple[Any, float]]:
         """(payload, priority) of everything not done: queued in order, then delayed, then leased."""
         with self._lock:
-            queued = sorted(
-                (e for bucket in self._sites.values() for e in bucket), key=lambda e: (e[0], e[1])
-            )
+            queued = self._queue.in_order()
             rest = [e for _, _, _, e in sorted(self._delayed, key=lambda row: row[:2])]
             leased = [(lease.payload, lease.priority) for lease in self._leased.values()]
         for entry in (*queued, *rest):
@@ -443,7 +371,7 @@ class MemoryFrontier:
         with self._lock:
             for payload, priority in entries:
                 self._seq += 1
-                self._enqueue(getattr(payload, "site", "00000000"), (priority, self._seq, payload))
+                self._queue.push(getattr(payload, "site", "00000000"), (priority, self._seq, payload))
                 count += 1
         return count
 
@@ -476,36 +404,3 @@ def _bare_record(lease: Lease) -> bytes:
         site=lease.site,
         raw=None if payload is not None else repr(lease.payload),
     )
-
-
-class MemoryKeeper:
-    """See `contract.Keeper`. There are no other nodes."""
-
-    def __init__(self, frontier: MemoryFrontier) -> None:
-        self._frontier = frontier
-
-    def beat(self, report: BeatReport) -> BeatReply:  # noqa: ARG002  # nobody else reads it
-        """Always known, never anybody stale."""
-        return BeatReply(known=True, sweeping=True, stale_nodes=[], intact=True, live_nodes=1)
-
-    def renew(self, leases: Sequence[Lease]) -> list[bool]:
-        """See the contract."""
-        return self._frontier.renew(leases)
-
-    def reclaim(self, limit: int = 500) -> Reclaimed:
-        """See the contract."""
-        return self._frontier.reclaim(limit)
-
-    def sweep(self, node: str) -> bool:  # noqa: ARG002  # there is no other node
-        """Nothing to find."""
-        return True
-
-    def reconcile(self, held: Sequence[Lease]) -> int:
-        """See the contract."""
-        return self._frontier.reconcile(held)
-
-    def rejoin(self) -> None:
-        """Nothing to do: memory forgets nobody."""
-
-    def close(self) -> None:
-        """Nothing to drop."""

@@ -1,0 +1,65 @@
+"""The entry format, version 1, as Python reads and writes it; the scripts' side is `lua/entry.lua`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+FORMAT_VERSION = "1"
+MAX_SUSPICION = 34
+"""The suspicion is one base-36 digit; the last one is kept free."""
+BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+class Packed(NamedTuple):
+    """A new entry ready to travel."""
+
+    id: bytes
+    site: str
+    priority: float
+    payload: bytes
+
+
+def base36(number: int) -> str:
+    """Six digits, so that claim numbers compare as text."""
+    digits = ""
+    for _ in range(6):
+        number, rest = divmod(number, 36)
+        digits = BASE36[rest] + digits
+    return digits
+
+
+def priority_text(priority: float) -> str:
+    """A priority as Redis writes scores. Raises ValueError for one that isn't finite."""
+    if priority - priority != 0:
+        raise ValueError(f"priority {priority!r} is not a finite number")
+    whole = int(priority)
+    return str(whole) if whole == priority and abs(whole) < 1 << 53 else repr(float(priority))
+
+
+class LeaseParts(NamedTuple):
+    """A leased member taken apart."""
+
+    seq: int
+    deliveries: int
+    suspicion: int
+    site: str
+    priority: float
+    payload: bytes
+
+
+def read_member(member: bytes) -> LeaseParts:
+    """Take a leased member apart (format in `lua/entry.lua`)."""
+    brace = member.index(b"{", 41)
+    return LeaseParts(
+        int(member[:15]),
+        int(member[15:17]),
+        int(member[17:18], 36),
+        member[18:26].decode(),
+        float(member[41:brace]),
+        member[brace:],
+    )
+
+
+def held_mark(member: bytes) -> bytes:
+    """What names a lease to `reconcile`: sequence and claim number."""
+    return member[:15] + member[35:41]
