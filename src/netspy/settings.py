@@ -491,6 +491,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"HEARTBEAT_STALE={self.HEARTBEAT_STALE:g}s is not longer than HEARTBEAT_INTERVAL="
                 f"{self.HEARTBEAT_INTERVAL:g}s, so every node would look dead; make it several heartbeats long"
             )
+        if self.RUN_ID and self.RUN_TTL <= self.HEARTBEAT_STALE:
+            raise ConfigError(
+                f"RUN_TTL={self.RUN_TTL}s is not longer than HEARTBEAT_STALE={self.HEARTBEAT_STALE:g}s, so a run's keys "
+                "would be gone before a dead node is noticed; make it hours or days"
+            )
         if not self.DEDUP_ERROR_RATE < 1:
             raise ConfigError(f"DEDUP_ERROR_RATE={self.DEDUP_ERROR_RATE:g} must lie between 0 and 1")
         if not self.DEDUP_WARN_FILL_RATE <= 1:

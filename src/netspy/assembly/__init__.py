@@ -133,7 +133,11 @@ def build(spider: Any, settings: Settings) -> Built:
 
     built = Built(spider, settings)
     counters = spider.counters
-    alerts = Alerts(_sender(spider) if settings.WARNING_ENABLE else None, settings.WARNING_INTERVAL)
+    alerts = Alerts(
+        _sender(spider) if settings.WARNING_ENABLE else None,
+        settings.WARNING_INTERVAL,
+        count=lambda: counters.inc("alerts"),
+    )
     pipelines: list[Any]
     kind: type[BatchWriter]
     if spider.item_handler is not None:

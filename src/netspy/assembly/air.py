@@ -55,10 +55,15 @@ def memory_dedup(settings: Settings, alerts: Alerts) -> dict[str, Any]:
         )
 
     def report(rate: float) -> None:
-        alerts.raise_alert("dedup_fill", fill_message(rate, settings))
+        alerts.raise_alert(fill_kind(rate), fill_message(rate, settings))
 
     watch = FillWatch(bloom_plan(settings).capacity, settings.DEDUP_WARN_FILL_RATE, report)
     return {"filter_": in_process_filter(settings), "on_fill": watch.seen}
+
+
+def fill_kind(rate: float) -> str:
+    """Filling and full are two alerts: the second must not be held back because the first has just been sent."""
+    return "dedup_full" if rate >= 1 else "dedup_fill"
 
 
 def fill_message(rate: float, settings: Settings) -> str:

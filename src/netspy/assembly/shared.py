@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from netspy.assembly.air import fill_message
+from netspy.assembly.air import fill_kind, fill_message
 from netspy.cluster.failed import retry_failed
 from netspy.cluster.status import Status, may_alert_async, read_status, read_status_async
 from netspy.errors import SerializationError
@@ -44,7 +44,7 @@ def build_shared(
         kind=spider.kind,
         pack=_pack,
         unpack=Request.unpack,
-        on_fill=lambda rate: look.once(alerts, "dedup_fill", fill_message(rate, settings)),
+        on_fill=lambda rate: look.once(alerts, fill_kind(rate), fill_message(rate, settings)),
         on_outage=_outages(built, log),
         on_full=lambda full: _memory_full(alerts, log, full=full),
         on_unreadable=lambda n: _unreadable(spider, alerts, n),

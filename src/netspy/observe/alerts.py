@@ -24,8 +24,11 @@ class Alerts:
         send: Send | None = None,
         interval_s: float = 300.0,
         clock: Callable[[], float] = time.monotonic,
+        count: Callable[[], object] | None = None,
     ) -> None:
+        """`count` is called for each alert that is said."""
         self._send = send
+        self._count = count
         self._interval_s = interval_s
         self._clock = clock
         self._last: dict[str, float] = {}
@@ -43,6 +46,8 @@ class Alerts:
                 return False
             self._last[kind] = now
             held = self._held.pop(kind, 0)
+        if self._count is not None:
+            self._count()
         if held:
             message = f"{message} ({held:,} more of this kind since the last alert)"
         self._logger.warning("{}: {}", kind, message)
