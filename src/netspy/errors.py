@@ -88,7 +88,7 @@ class DownloadError(RequestError):
     """The fetch failed.
 
     `reason` is one of: dns, connect, tls, timeout, reset, truncated, decode, too_large, redirects, proxy,
-    protocol, url. `retryable` tells whether another try can help.
+    protocol, url, blocked (BLOCK_PRIVATE_ADDRESSES). `retryable` tells whether another try can help.
     """
 
     def __init__(self, message: str, *, reason: str = "protocol", retryable: bool = True) -> None:

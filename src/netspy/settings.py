@@ -331,6 +331,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     VERIFY_TLS: Annotated[
         bool, _doc("Check certificates; a request's `verify=` overrides it.", group="download")
     ] = True
+    BLOCK_PRIVATE_ADDRESSES: Annotated[
+        bool,
+        _doc(
+            "Refuse to connect to private, loopback, link-local and cloud metadata addresses, redirects included.",
+            group="download",
+        ),
+    ] = False
     MAX_REDIRECTS: Annotated[int, _doc("Redirects followed per fetch.", "hops", "download", ge=0)] = 20
     MAX_RESPONSE_SIZE: Annotated[
         int, _doc("The largest body accepted, after decompression; 0 = no limit.", "bytes", "download", ge=0)

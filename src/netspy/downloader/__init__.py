@@ -6,6 +6,8 @@ The path of a fetch (`curl.py: CurlDownloader.fetch`):
 2. `outgoing.py` reads the request's keywords: method, headers, body (`body.py`), cookies, timeouts, proxy,
    TLS.
 3. The jar (`cookies.py`) adds its cookies; `headers.py` makes and checks the header lines.
+   Under BLOCK_PRIVATE_ADDRESSES `guard.py` looks up what a proxy is to reach; direct connections it judges
+   when libcurl opens their sockets.
 4. `pool.py` lends an easy handle (`transfer.py`); `multi.py` runs it on the event loop.
 5. While it runs, `transfer.py: Reception` reads the head, refuses unwanted content types, and hands each
    piece of the body to `decoding.py`, which stops at MAX_RESPONSE_SIZE decoded bytes.

@@ -11,6 +11,7 @@ from curl_cffi.curl import DEFAULT_CACERT
 from netspy.downloader import decoding, failures, redirects, user_agents
 from netspy.downloader.cookies import CookieJar
 from netspy.downloader.failures import Kind, failed
+from netspy.downloader.guard import ProxyGuard, blocked, look_up, open_socket
 from netspy.downloader.headers import line
 from netspy.downloader.multi import OK
 from netspy.downloader.outgoing import Outgoing, milliseconds
@@ -22,6 +23,7 @@ from netspy.messages.response import Response
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from netspy.downloader.guard import Resolve
     from netspy.downloader.headers import Head
     from netspy.downloader.transfer import Option, Transfer
     from netspy.errors import NetspyError
@@ -45,9 +47,13 @@ class Answer(NamedTuple):
 class CurlDownloader:
     """The default downloader. Belongs to the event loop on which it first fetches."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises ConfigError when DOWNLOADER_IMPERSONATE names no browser that libcurl knows."""
+    def __init__(self, settings: Settings, *, resolve: Resolve = look_up) -> None:
+        """`resolve` looks up the targets of proxied requests under BLOCK_PRIVATE_ADDRESSES.
+
+        Raises ConfigError when DOWNLOADER_IMPERSONATE names no browser that libcurl knows.
+        """
         self._settings = settings
+        self._guard = ProxyGuard(resolve) if settings.BLOCK_PRIVATE_ADDRESSES else None
         self._jar = CookieJar()
         self._pools: dict[str, Pool] = {}
         self._defaults: dict[tuple[str, str], Defaults] = {}
@@ -109,6 +115,7 @@ class CurlDownloader:
     async def _hop(self, pool: Pool, out: Outgoing, spent_s: float) -> Answer:
         """Send one request of the chain, `spent_s` seconds after its start, and take its answer."""
         settings = self._settings
+        pin = await self._guard.pin(out) if self._guard is not None and out.kwargs else ""
         transfer = self._borrow(pool, out)
         got = transfer.got
         try:
@@ -116,7 +123,7 @@ class CurlDownloader:
             got.follow = out.follow
             got.cap = settings.MAX_RESPONSE_SIZE
             got.allowed = settings.ALLOWED_CONTENT_TYPES
-            self._arm(transfer, out, spent_s)
+            self._arm(transfer, out, spent_s, pin)
             code = await pool.run(transfer)
             if got.location is None:
                 error = self._error(transfer, out, code)
@@ -135,8 +142,8 @@ class CurlDownloader:
         finally:
             pool.give_back(transfer)
 
-    def _arm(self, transfer: Transfer, out: Outgoing, spent_s: float) -> None:
-        """Tell libcurl what to send."""
+    def _arm(self, transfer: Transfer, out: Outgoing, spent_s: float, pin: str) -> None:
+        """Tell libcurl what to send. `pin` is the address that a proxy is to connect to, "" for the URL's host."""
         settings = self._settings
         jar_cookies = self._cookies_for(out) if self._jar and settings.COOKIES_ENABLED else []
         defaults = self._defaults_for(out)
@@ -146,6 +153,9 @@ class CurlDownloader:
         else:
             lines = out.lines(defaults.headers, jar_cookies)
             options = out.options()
+        transfer.got.vet = self._guard is not None and not out.proxied
+        if pin:
+            options.append((CurlOpt.CONNECT_TO, (f"::{pin}:".encode(),)))
         if spent_s:
             left = out.total_s - spent_s
             if left <= 0:
@@ -171,6 +181,8 @@ class CurlDownloader:
             return None
         if self._closed:
             return closed(out)
+        if got.refused is not None and not got.opened:
+            return blocked(out.method, out.url, *got.refused)
         return failures.from_curl(
             code,
             transfer.error_text(),
@@ -242,6 +254,7 @@ class CurlDownloader:
             impersonate=out.impersonate,
             max_connects=self._max_connects,
             idle_s=self._settings.IDLE_TIMEOUT,
+            open_socket=None if self._guard is None else open_socket,
         )
         return pool
 

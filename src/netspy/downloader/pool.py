@@ -30,12 +30,14 @@ class Pool:
         impersonate: str,
         max_connects: int,
         idle_s: float,
+        open_socket: Any = None,
         watcher: Callable[..., Any] | None = None,
     ) -> None:
         """`idle_s` seconds without a byte end a transfer; 0 = never. See Transfer and Multi for the rest."""
         self._loop = loop
         self._base = base
         self._impersonate = impersonate
+        self._open_socket = open_socket
         self._idle_s = idle_s
         self._multi = Multi(loop, max_connects=max_connects, watcher=watcher)
         self._free: list[Transfer] = []
@@ -47,7 +49,7 @@ class Pool:
         """A handle without traces of its last use. Raises ValueError for an unknown impersonation target."""
         if self._free:
             return self._free.pop()
-        transfer = Transfer(self._base, self._impersonate)
+        transfer = Transfer(self._base, self._impersonate, self._open_socket)
         transfer.got.on_redirect = partial(self._hurry, transfer)
         return transfer
 

@@ -19,20 +19,22 @@ if TYPE_CHECKING:
 WRITEDATA, URL, PROXY = 10001, 10002, 10004
 WRITEFUNCTION, HEADERFUNCTION = 20011, 20079
 HEADERDATA, ERRORBUFFER, POSTFIELDS, HTTPHEADER = 10029, 10010, 10015, 10023
+OPENSOCKETFUNCTION, OPENSOCKETDATA = 20163, 10164
 I_HEADER_SIZE, I_REQUEST_SIZE = 0x200000 + 11, 0x200000 + 12
 I_UPLOADED, I_DOWNLOADED, I_PRETRANSFER = 0x600000 + 7, 0x600000 + 8, 0x600000 + 53
 ABORT = 0xFFFFFFFF  # CURL_WRITEFUNC_ERROR
 
 REDIRECT_BODY = 65536  # bytes read of a redirect's body, so that its connection can be used again
 
-Option = tuple[int, "int | bytes"]  # CURLOPT_ number, value
+Option = tuple[int, "int | bytes | tuple[bytes, ...]"]  # CURLOPT_ number, value; a tuple is a list of lines
 
 
 class Reception:
     """What one hop received so far, and the rules by which it stops early.
 
     The rules are set before the start: `method`, `cap` (bytes of decoded body, 0 = no limit), `follow` (a
-    redirect's body isn't wanted), `allowed` (content type patterns, empty = all).
+    redirect's body isn't wanted), `allowed` (content type patterns, empty = all), `vet` (only public addresses
+    may be connected to; see `guard.py`).
     """
 
     __slots__ = (
@@ -47,9 +49,12 @@ class Reception:
         "location",
         "method",
         "on_redirect",
+        "opened",
         "pieces",
+        "refused",
         "rejected",
         "set_cookies",
+        "vet",
     )
 
     def __init__(self) -> None:
@@ -57,6 +62,7 @@ class Reception:
         self.cap = 0
         self.follow = True
         self.allowed: list[str] = []
+        self.vet = False
         self.on_redirect: Callable[[], None] | None = (
             None  # called when a redirect's body is about to be read
         )
@@ -73,6 +79,8 @@ class Reception:
         self.set_cookies: list[bytes] = []
         self.error: BaseException | None = None  # why the transfer was stopped from here
         self.rejected: str | None = None  # the content type that isn't allowed
+        self.refused: tuple[str, str] | None = None  # an address that was not connected to, and its kind
+        self.opened = False  # another address was let through
 
     def on_header(self, line: bytes) -> bool:
         """Take one header line, line end included; False stops the transfer."""
@@ -195,6 +203,14 @@ def _write_function(pointer: Any, _one: int, size: int, user: Any) -> int:
         return ABORT
 
 
+def slist_of(lines: Iterable[bytes]) -> Any:
+    """A curl_slist that is freed with its last reference."""
+    slist = ffi.NULL
+    for line in lines:
+        slist = lib.curl_slist_append(slist, line)
+    return ffi.gc(slist, lib.curl_slist_free_all)
+
+
 def newest(browser: str) -> bytes:
     """The impersonation target that a browser's plain name (`chrome`) stands for."""
     from curl_cffi.requests.impersonate import REAL_TARGET_MAP
@@ -216,6 +232,7 @@ class Transfer:
         "_impersonate",
         "_kept",
         "_lines",
+        "_open_socket",
         "_options",
         "_user",
         "easy",
@@ -223,16 +240,19 @@ class Transfer:
         "grace",
     )
 
-    def __init__(self, base: list[Option], impersonate: str = "") -> None:
-        """`impersonate` names a browser of curl_cffi. Raises ValueError when libcurl doesn't know it."""
+    def __init__(self, base: list[Option], impersonate: str = "", open_socket: Any = None) -> None:
+        """`impersonate` names a browser of curl_cffi. `open_socket` is a CURLOPT_OPENSOCKETFUNCTION that gets
+        the Reception. Raises ValueError when libcurl doesn't know the browser.
+        """
         self.easy: Any = lib.curl_easy_init()
         self.got = Reception()
         self.grace: asyncio.TimerHandle | None = None  # ends a redirect whose body doesn't
         self._base = base
         self._impersonate = impersonate
+        self._open_socket = open_socket
         self._user = ffi.new_handle(self.got)
         self._error = ffi.new("char[]", 256)
-        self._kept: list[bytes] = []
+        self._kept: list[Any] = []
         self._prepare()
 
     def _prepare(self) -> None:
@@ -244,6 +264,9 @@ class Transfer:
         setopt(self.easy, WRITEDATA, self._user)
         setopt(self.easy, HEADERFUNCTION, _header_function)
         setopt(self.easy, HEADERDATA, self._user)
+        if self._open_socket is not None:
+            setopt(self.easy, OPENSOCKETFUNCTION, self._open_socket)
+            setopt(self.easy, OPENSOCKETDATA, self._user)
         self._lines: tuple[bytes, ...] | None = None
         self._headers: Any = None
         self._options: list[Option] | None = []
@@ -256,6 +279,9 @@ class Transfer:
                     self._kept.append(value)  # libcurl doesn't copy it
                     value = ffi.from_buffer(value)  # noqa: PLW2901  bytes with NUL in them
                     self._kept.append(value)
+            elif isinstance(value, tuple):
+                value = slist_of(value)  # noqa: PLW2901
+                self._kept.append(value)
             else:
                 value = ffi.new("int64_t *" if number >= 30000 else "long *", value)  # noqa: PLW2901
             code = lib._curl_easy_setopt(self.easy, number, value)  # noqa: SLF001
@@ -276,10 +302,7 @@ class Transfer:
             self._options = options
         lib._curl_easy_setopt(self.easy, URL, url.encode("ascii"))  # noqa: SLF001
         if lines is not self._lines and lines != self._lines:
-            slist = ffi.NULL
-            for line in lines:
-                slist = lib.curl_slist_append(slist, line)
-            kept = ffi.gc(slist, lib.curl_slist_free_all)
+            kept = slist_of(lines)
             lib._curl_easy_setopt(self.easy, HTTPHEADER, kept)  # noqa: SLF001
             self._headers = kept  # the list set before is freed only now, when libcurl has let go of it
             self._lines = lines

@@ -96,6 +96,8 @@ class Crawl:
         self._on_page = on_page
         self._status = StatusPolicy(settings)
         self._chunk = settings.CALLBACK_CHUNK
+        # A part of a short lease only, else no page of it could ever start.
+        self._margin_s = min(_START_MARGIN_S, settings.SPIDER_TASK_LEASE / 4)
         self.running: dict[int, Page] = {}
 
     # -- one request -----------------------------------------------------------------------------------------
