@@ -29,6 +29,14 @@ def _thread_cpu_s(ident: int) -> float | None:
         return None
 
 
+def is_blocked(ran_s: float, cpu_s: float | None) -> bool:
+    """Whether a job that has run for `ran_s` seconds waits for something: it used under a fifth of them.
+
+    `cpu_s` is None where a thread's processor time can't be told; then running for a while is enough.
+    """
+    return ran_s >= _BLOCKED_AFTER_S and (cpu_s is None or cpu_s < 0.2 * ran_s)
+
+
 class _Worker(threading.Thread):
     def __init__(self, pool: CallbackPool, number: int) -> None:
         super().__init__(name=f"netspy-callback-{number}", daemon=True)
@@ -171,10 +179,10 @@ class CallbackPool:
     @staticmethod
     def _blocked(worker: _Worker, now: float) -> bool:
         since = worker.since
-        if since is None or now - since < _BLOCKED_AFTER_S or worker.ident is None:
+        if since is None or worker.ident is None:
             return False
         cpu = _thread_cpu_s(worker.ident)
-        return cpu is None or cpu - worker.cpu_at_start < 0.2 * (now - since)
+        return is_blocked(now - since, None if cpu is None else cpu - worker.cpu_at_start)
 
     def close(self) -> None:
         """Let the threads end when their jobs do; a thread that hangs is a daemon and dies with the process."""

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from netspy.engine.threads import CallbackPool
+from netspy.engine.threads import CallbackPool, is_blocked
 
 
 @pytest.fixture
@@ -45,14 +45,19 @@ async def test_blocking_jobs_make_the_pool_grow(pool):
     assert time.monotonic() - begin < 2.5  # one thread would take 4 s
 
 
-async def test_a_busy_job_is_no_reason_to_grow(pool):
-    def busy():
-        end = time.thread_time() + 0.15
-        while time.thread_time() < end:
-            pass
-
-    await asyncio.gather(pool.call(busy), pool.call(lambda: None))
-    assert pool.size == 1
+@pytest.mark.parametrize(
+    ("ran_s", "cpu_s", "blocked"),
+    [
+        (0.01, 0.0, False),
+        (0.1, 0.0, True),
+        (0.1, 0.015, True),
+        (0.1, 0.05, False),
+        (0.1, None, True),
+        (0.01, None, False),
+    ],
+)
+def test_a_busy_job_is_no_reason_to_grow(ran_s, cpu_s, blocked):
+    assert is_blocked(ran_s, cpu_s) is blocked
 
 
 async def test_a_hanging_job_doesnt_keep_close_waiting():
