@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import io
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -24,7 +24,6 @@ from netspy.observe.outcome import ExitCode
 from netspy.observe.summary import RunSummary
 
 STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
-_PR_SET_PDEATHSIG = 1
 
 
 class Report(Struct, frozen=True):
@@ -77,7 +76,33 @@ class Child:
         self.result.close()
 
 
-def fork(spider: Any, number: int, *, on_terminal: bool, close: Iterable[Child] = ()) -> Child:
+class Lifeline:
+    """A pipe that nobody writes to: when its end comes, whoever held the other side is gone, however that ended.
+
+    (Linux' parent-death signal may come twice, once for each thread of the parent that dies.)
+    """
+
+    def __init__(self) -> None:
+        self.read, self.write = os.pipe()
+
+    def close(self) -> None:
+        """The holder's end: let go."""
+        os.close(self.read)
+        os.close(self.write)
+
+    def watch(self) -> None:
+        """In the child: a graceful stop when the parent has died."""
+        os.close(self.write)
+        threading.Thread(target=self._wait, name="netspy-lifeline", daemon=True).start()
+
+    def _wait(self) -> None:
+        os.read(self.read, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def fork(
+    spider: Any, number: int, *, on_terminal: bool, lifeline: Lifeline, close: Iterable[Child] = ()
+) -> Child:
     """Start node `number`. Call it before this process has threads, and with STOP_SIGNALS blocked.
 
     `on_terminal`: its log lines end on a terminal, through the parent. `close`: earlier children, whose pipes
@@ -94,7 +119,7 @@ def fork(spider: Any, number: int, *, on_terminal: bool, close: Iterable[Child] 
     sys.stdout.flush()
     sys.stderr.flush()
     process = context.Process(
-        target=_main, args=(spider, number, there, out_write, err_write, foreign, os.getpid(), on_terminal)
+        target=_main, args=(spider, number, there, out_write, err_write, foreign, lifeline, on_terminal)
     )
     process.start()
     there.close()
@@ -110,7 +135,7 @@ def _main(
     out: int,
     err: int,
     foreign: list[int],
-    parent: int,
+    lifeline: Lifeline,
     on_terminal: bool,
 ) -> None:
     # A group of its own: Ctrl-C on the terminal is for the parent, which passes it on once.
@@ -120,11 +145,7 @@ def _main(
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     for fd in foreign:
         os.close(fd)
-    if sys.platform.startswith("linux"):
-        # A parent that is killed can't pass anything on: then the kernel asks for a graceful stop.
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(int(ExitCode.SIGTERM))
+    lifeline.watch()
     os.dup2(out, 1)
     os.dup2(err, 2)
     os.close(out)

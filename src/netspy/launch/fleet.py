@@ -18,7 +18,7 @@ import msgspec
 
 from netspy import assembly
 from netspy.errors import ConfigError
-from netspy.launch.child import STOP_SIGNALS, Child, fork
+from netspy.launch.child import STOP_SIGNALS, Child, Lifeline, fork
 from netspy.launch.relay import Relay
 from netspy.launch.watch import Watch
 from netspy.observe import log
@@ -70,11 +70,8 @@ def run_fleet(spider: Any, processes: int) -> FleetEnd:
     with assembly.embedded_store(spider, loaded.settings) as settings:
         assembly.check_shared(spider, settings)
         with _Signals(children).passed_on() as signals:
-            # No thread may run here before the last fork: the children would inherit its locks as they stand.
-            on_terminal = log.is_terminal(sys.stderr)
-            for number in range(1, processes + 1):
-                with _held_back():
-                    children.append(fork(spider, number, on_terminal=on_terminal, close=children))
+            lifeline = Lifeline()
+            _start(children, spider, processes, lifeline)
             relay = Relay([(c.out, "stdout") for c in children] + [(c.err, "stderr") for c in children])
             relay.start()
             watch = Watch(spider, settings, make_progress(settings), children)
@@ -84,11 +81,32 @@ def run_fleet(spider: Any, processes: int) -> FleetEnd:
             finally:
                 for child in children:
                     child.close()
+                lifeline.close()
                 relay.join(_OUTPUT_AFTER_S)
                 watch.end(_end_state(children))
     errors = [child.report.error for child in children if child.report is not None and child.report.error]
     summary = _summed(spider, children, watch.seen, settings, started, forced=signals.count > 1)
     return FleetEnd(summary, settings, errors[0] if len(errors) == len(children) else "")
+
+
+def _start(children: list[Child], spider: Any, processes: int, lifeline: Lifeline) -> None:
+    """Fork the nodes into `children`. If one can't be had, the others are stopped again."""
+    # No thread may run here before the last fork: the children would inherit its locks as they stand.
+    on_terminal = log.is_terminal(sys.stderr)
+    try:
+        for number in range(1, processes + 1):
+            with _held_back():
+                child = fork(spider, number, on_terminal=on_terminal, lifeline=lifeline, close=children)
+                children.append(child)
+    except BaseException:
+        for child in children:
+            os.close(child.out)
+            os.close(child.err)
+            child.signal(signal.SIGTERM)
+        for child in children:
+            child.close()
+        lifeline.close()
+        raise
 
 
 @contextmanager
