@@ -100,6 +100,11 @@ class Bench:
         with closing(self.redis.client()) as client:
             return int(client.zcard("netspy:Pages:z_inflight"))
 
+    def wait_in_flight(self, count: int) -> None:
+        """Wait for that many leases. Raises TimeoutError."""
+        if not wait_until(lambda: self.in_flight() == count, 10):
+            raise TimeoutError(f"{self.in_flight()} leases after 10 s, not {count}")
+
     def failed(self) -> int:
         """Requests on the list of those that failed."""
         with closing(self.redis.client()) as client:
@@ -193,13 +198,13 @@ def renewal() -> Figure:
         "NETSPY_SPIDER_STARTUP_GRACE": "30",
     }
     with bench(5) as b, b.node(**held) as owner:
-        wait_until(lambda: b.in_flight() == 5, 10)
+        b.wait_in_flight(5)
         with b.node(**held) as other:
             owner_result, other_result = owner.finish().check(), other.finish().check()
         stolen = _done(other_result) + owner_result.summary["lease_lost"] + b.fetched_again()
     with bench(5) as b, b.node(**held) as owner:
-        wait_until(lambda: b.in_flight() == 5, 10)
-        wait_until(lambda: b.in_flight() == 3, 10)
+        b.wait_in_flight(5)
+        b.wait_in_flight(3)
         owner.kill()
         with b.node(**held) as other:
             recovered = _done(other.finish().check())

@@ -104,7 +104,7 @@ def test_when_the_seeding_mark_has_run_out_the_next_start_seeds_again_under_dedu
 ):
     run(numbered, redis_url, tmp_path, NETSPY_SPIDER_SEED_LOCK_TTL="1")
     client = redis_server.client()
-    wait_until(lambda: not client.exists("netspy:Pages:lock:seed"), 5)
+    assert wait_until(lambda: not client.exists("netspy:Pages:lock:seed"), 5)
     result = run(numbered, redis_url, tmp_path, PAGES="30")
     assert (result.summary["request_ok"], result.summary["dedup_dropped"]) == (6, 24)
 
@@ -142,7 +142,7 @@ def test_every_key_of_a_run_has_a_lifetime_and_what_belongs_to_the_job_has_none(
     }
     with start_script(source, env=env, cwd=tmp_path) as script:
         client = redis_server.client()
-        wait_until(lambda: client.exists(*[ns + name for name in names]) == len(names), 10)
+        assert wait_until(lambda: client.exists(*[ns + name for name in names]) == len(names), 10)
         during = lifetimes(redis_server)
         script.kill()
     seed_lock = during.pop(f"{ns}lock:seed")
@@ -176,8 +176,10 @@ def test_heartbeats_keep_a_run_longer_than_its_ttl_alive_and_afterwards_it_goes(
         )
         == 3
     )
-    wait_until(lambda: not list(client.scan_iter("netspy:Pages:run:r:*")), 6)
+    assert wait_until(lambda: not list(client.scan_iter("netspy:Pages:run:r:*")), 6)
     assert client.zrange("netspy:Pages:runs", 0, -1) == ["r"]
+    # Nothing is left that would call this run seeded: the same id begins again.
+    assert run(numbered, redis_url, tmp_path, NETSPY_RUN_ID="r").summary["request_ok"] == 24
 
 
 def test_a_lifetime_shorter_than_what_makes_a_node_dead_is_refused(numbered, redis_url, tmp_path):

@@ -188,7 +188,7 @@ def test_a_new_run_id_each_time_crawls_everything_each_time(news, redis_url, red
     main_py(tmp_path, placed(NEWS, news, redis_url))
     for times in (1, 2):
         began = int(time.time())
-        wait_until(lambda: int(time.time()) > began, 2)
+        assert wait_until(lambda: int(time.time()) > began, 2)
         shell(NEW_RUN, tmp_path, redis_url)
         assert_each_page(news, times)
     client = redis_server.client()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import StoreLostError
@@ -61,6 +62,8 @@ class Calls:
         self.dedup = dedup
         self.settings = settings
         self.ttl = str(scope.run_ttl_ms)
+        # A mark that outlived the run's other keys would say of a run that is gone that it is seeded.
+        self.lock_ms = min(settings.SPIDER_SEED_LOCK_TTL * 1000, scope.run_ttl_ms or sys.maxsize)
         self.lease: str = (
             "+inf" if settings.SPIDER_TASK_LEASE == 0 else str(round(settings.SPIDER_TASK_LEASE * 1000))
         )
@@ -212,6 +215,8 @@ class Calls:
         more = [k.queued, k.inflight, k.delayed, k.failed, *k.items.all(0)]
         if self.dedup.ttl_ms:
             more += self.dedup.script_keys()
+        if self.lock_ms == self.scope.run_ttl_ms:
+            more.append(k.lock)
         args: list[Arg] = [*self._head(shared, member, now), info, self.stale_ms, self.gap_ms, int(lifetimes)]
         return Call(script("beat"), self._node_keys(*(more if lifetimes and self.ttl != "0" else [])), args)
 
@@ -285,7 +290,7 @@ class Calls:
             self.who,
             round(s.SPIDER_SEEDING_TTL * 1000),
         ]
-        args += [s.SPIDER_SEED_LOCK_TTL * 1000, " ".join(error.split())[:500], int(again), self.stale_ms]
+        args += [self.lock_ms, " ".join(error.split())[:500], int(again), self.stale_ms]
         return Call(script("seed"), self._node_keys(self.keys.lock), args)
 
 
