@@ -105,7 +105,7 @@ class Crawl:
     async def handle(self, lease: Lease) -> None:
         """Work on one lease until its last step is taken or handed to the item buffer."""
         now = time.monotonic()
-        if lease.valid_until < now + _START_MARGIN_S:
+        if lease.valid_until < now + self._margin_s:
             # It may be another node's by now; whoever reclaims it will work on it.
             self._held.pop(id(lease), None)
             self._shelf.ended(lease.site)
