@@ -473,12 +473,30 @@ class Node:
                 idle_s = min(idle_s * 2, settings.DONE_CHECK_INTERVAL)
                 if claimed is not None and claimed.next_due_s is not None:
                     wait_s = min(wait_s, max(claimed.next_due_s, 0.001))
-            if await self._woken(wait_s) and not self._p.shared:
+            if await self._wait_for_work(wait_s, emptied=asked) and not self._p.shared:
                 idle_s = _IDLE_FIRST_S
+
+    async def _wait_for_work(self, seconds: float, *, emptied: bool) -> bool:
+        """Wait until a claim may bring something; True when something happened before the time was over.
+
+        After a claim that brought nothing (`emptied`) a free worker is no reason to ask the store again. New requests
+        of this node are, and half of what waits here for its site being started (the claim had passed that site over),
+        and having nothing left to do, which is when the run may be over.
+        """
+        known = self._counters.get("queued")
+        waiting = self._shelf.waiting
+        until = time.monotonic() + seconds
+        while await self._woken(until - time.monotonic()):
+            if not emptied or self.stopping or self._counters.get("queued") != known or self._idle():
+                return True
+            if self._shelf.waiting <= waiting // 2 < waiting:
+                return True
+            self._wake.clear()
+        return False
 
     async def _woken(self, seconds: float) -> bool:
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(max(seconds, 0.0)):
                 await self._wake.wait()
         except TimeoutError:
             return False

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 
+_LONG = 10
+
+
 def claim_limit(
     *, slots: int, free_slots: int, held: int, ceiling: int, queued: int | None, live_nodes: int
 ) -> int:
@@ -11,9 +14,13 @@ def claim_limit(
     `held` is claimed and unstarted, `ceiling` is COLLECTOR_TASK_COUNT, `queued` the queue's length as last seen
     (None = unknown). A full claim refills to twice the free slots, but at least to one round of slots, so that a
     busy node has its next requests at hand; the refill waits until half of them are used, which keeps round trips
-    rare. While other nodes live and the queue is short, nobody holds more than its share.
+    rare. From a long queue (ten ceilings and more) it takes a full ceiling, which starves nobody. While other nodes
+    live and the queue is short, nobody holds more than its share.
     """
-    target = min(max(2 * free_slots, slots), max(ceiling, 1))
+    ceiling = max(ceiling, 1)
+    target = min(max(2 * free_slots, slots), ceiling)
+    if queued is not None and queued >= _LONG * ceiling:
+        target = ceiling
     if queued is not None and live_nodes > 1:
         share = -(-queued // live_nodes)
         target = min(target, max(share, free_slots, 1))

@@ -20,7 +20,16 @@ def counts(**kw) -> Counts:
 
 @pytest.mark.parametrize(
     ("status", "verdict"),
-    [(200, "accept"), (204, "accept"), (304, "accept"), (404, "fail"), (403, "fail"), (429, "retry"), (503, "retry"), (501, "fail")],
+    [
+        (200, "accept"),
+        (204, "accept"),
+        (304, "accept"),
+        (404, "fail"),
+        (403, "fail"),
+        (429, "retry"),
+        (503, "retry"),
+        (501, "fail"),
+    ],
 )
 def test_default_status_policy(status, verdict):
     assert StatusPolicy(Settings()).judge(status) == verdict
@@ -101,7 +110,12 @@ def test_a_finished_job_is_told_from_nodes_that_start_together():
 
 def test_a_claim_is_about_twice_the_free_slots_and_waits_until_half_is_used():
     def limit(**kw):
-        return claim_limit(**({"slots": 16, "free_slots": 16, "held": 0, "ceiling": 100, "queued": None, "live_nodes": 1} | kw))
+        return claim_limit(
+            **(
+                {"slots": 16, "free_slots": 16, "held": 0, "ceiling": 100, "queued": None, "live_nodes": 1}
+                | kw
+            )
+        )
 
     assert limit() == 32
     assert limit(ceiling=10) == 10
@@ -109,6 +123,8 @@ def test_a_claim_is_about_twice_the_free_slots_and_waits_until_half_is_used():
     assert limit(free_slots=0, held=9) == 0
     assert limit(free_slots=0, held=8) == 8
     assert limit(slots=64, free_slots=64) == 100
+    assert limit(queued=999) == 32
+    assert limit(queued=1000, free_slots=0) == 100
 
 
 def test_a_short_queue_is_shared_among_live_nodes():
@@ -118,7 +134,9 @@ def test_a_short_queue_is_shared_among_live_nodes():
 
 
 def test_site_concurrency_and_spacing():
-    limits = Politeness(Settings(CONCURRENT_REQUESTS_PER_DOMAIN=2, DOWNLOAD_DELAY=1.0, RANDOMIZE_DOWNLOAD_DELAY=False))
+    limits = Politeness(
+        Settings(CONCURRENT_REQUESTS_PER_DOMAIN=2, DOWNLOAD_DELAY=1.0, RANDOMIZE_DOWNLOAD_DELAY=False)
+    )
     site = SiteState("aa")
     assert site.ready_at(limits) == 0.0
     site.started(limits, 100.0, 0.0)
