@@ -117,8 +117,10 @@ def cluster_state(cluster: Any, *, stopping: bool) -> str:
     if cluster.delayed and not cluster.queued and not cluster.leased:
         return "waiting for a further try"
     left = cluster.queued + cluster.delayed + cluster.leased
-    # With so few left some nodes are idle already. An empty queue alone says little: nodes claim ahead.
-    return "finishing" if cluster.seed and left < cluster.live_nodes else "crawling"
+    over = done_of(cluster.counters) + cluster.failed
+    # With so few left some nodes are idle already. An empty queue alone says little: nodes claim ahead, and a
+    # crawl begins with few requests.
+    return "finishing" if left < cluster.live_nodes and left < over else "crawling"
 
 
 def cluster_snapshot(

@@ -152,7 +152,7 @@ class PanelProgress:
             for taken in self._taken:
                 taken.end_line()
             with suppress(Exception):  # the terminal is gone or can't take it
-                self._draw()
+                self._draw(last=True)
             with suppress(Exception):
                 self._live.stop()
         log.redirect(None)
@@ -176,14 +176,19 @@ class PanelProgress:
             except Exception:
                 self.close()
 
-    def _draw(self) -> None:
+    def _draw(self, *, last: bool = False) -> None:
+        from rich.console import Group
+        from rich.text import Text
+
         text = self._taken_text()
         snapshot = self._snapshot
         with self._console:  # one write for all of it
             if text:
                 self._console.print(_Raw(text), crop=False, end="")
             if snapshot is not None:
-                self._live.update(render(snapshot, height=self._console.height), refresh=True)
+                panel = render(snapshot, height=self._console.height - 1)
+                # The cursor waits on an empty line below: what the terminal echoes (^C) spoils nothing there.
+                self._live.update(panel if last else Group(panel, Text("")), refresh=True)
 
     def _taken_text(self) -> str:
         with self._lock:
