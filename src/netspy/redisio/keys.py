@@ -53,7 +53,7 @@ PAGE: tuple[KeyDoc, ...] = (
         "`seeding <token> <ms> <who>`, `seeded <ms> <who>` or `failed <ms> <who> <error>`",
         "seeding node",
         "all nodes",
-        "SPIDER_SEEDING_TTL while seeding (renewed), then SPIDER_SEED_LOCK_TTL",
+        "SPIDER_SEED_LOCK_TTL, in a run at most RUN_TTL",
     ),
     KeyDoc(
         "ns:nodes",
