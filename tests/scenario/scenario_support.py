@@ -6,7 +6,7 @@ import json
 import sqlite3
 from pathlib import Path
 
-SPIDER = '''
+SPIDER = """
 import os, sys, time
 import netspy as mw
 
@@ -31,7 +31,7 @@ class Pages(mw.Spider):
 
 if __name__ == "__main__":
     Pages().start()
-'''
+"""
 
 
 def rows(folder: Path, table: str = "items") -> list[tuple]:

@@ -55,7 +55,9 @@ def test_a_killed_nodes_requests_are_done_by_the_next(numbered, redis_url, tmp_p
     assert result.summary["outcome"] == "finished"
 
 
-def test_the_work_of_a_dead_node_is_taken_over_when_its_heartbeat_is_stale_not_when_the_lease_ends(numbered, redis_url, tmp_path):
+def test_the_work_of_a_dead_node_is_taken_over_when_its_heartbeat_is_stale_not_when_the_lease_ends(
+    numbered, redis_url, tmp_path
+):
     common = env(
         numbered, redis_url, PAGES="40", PARSE_SLEEP="0.2", NETSPY_SPIDER_THREAD_COUNT="4", NETSPY_HEARTBEAT_INTERVAL="0.3",
         NETSPY_HEARTBEAT_STALE="1.5", NETSPY_SPIDER_TASK_LEASE="600",
@@ -117,7 +119,9 @@ def test_a_new_run_id_crawls_again_and_the_same_one_goes_on(numbered, redis_url,
         with start_script(SPIDER, env=env(numbered, redis_url, NETSPY_RUN_ID=run), cwd=tmp_path) as script:
             script.finish(60).check()
         assert numbered.total == total
-    common = env(numbered, redis_url, NETSPY_RUN_ID="three", PARSE_SLEEP="0.2", NETSPY_SPIDER_THREAD_COUNT="2")
+    common = env(
+        numbered, redis_url, NETSPY_RUN_ID="three", PARSE_SLEEP="0.2", NETSPY_SPIDER_THREAD_COUNT="2"
+    )
     with start_script(SPIDER, env=common, cwd=tmp_path) as script:
         numbered.wait_hits(54)
         script.interrupt()
@@ -153,10 +157,12 @@ def test_nothing_to_do_can_be_made_an_error(numbered, redis_url, tmp_path):
 
 
 def test_the_documented_del_steps_crawl_and_store_again(numbered, redis_url, redis_server, tmp_path):
-    source = SPIDER.replace('yield {"url"', 'yield Page(url=request.url, node=os.getpid())\n        return\n        yield {"url"').replace(
-        "class Pages", "class Page(mw.Item):\n    pass\n\n\nclass Pages"
-    )
-    source = source.replace("netspy.pipelines.sqlite.SqlitePipeline", "netspy.pipelines.jsonl.JsonlPipeline").replace("node=os.getpid()", "n=1")
+    source = SPIDER.replace(
+        'yield {"url"', 'yield Page(url=request.url, node=os.getpid())\n        return\n        yield {"url"'
+    ).replace("class Pages", "class Page(mw.Item):\n    pass\n\n\nclass Pages")
+    source = source.replace(
+        "netspy.pipelines.sqlite.SqlitePipeline", "netspy.pipelines.jsonl.JsonlPipeline"
+    ).replace("node=os.getpid()", "n=1")
     with start_script(source, env=env(numbered, redis_url), cwd=tmp_path) as script:
         assert script.finish(60).check().summary["items"] == 24
     client = redis_server.client()
@@ -170,7 +176,9 @@ def test_the_documented_del_steps_crawl_and_store_again(numbered, redis_url, red
     assert len((tmp_path / "page.jsonl").read_text().splitlines()) == 48
 
 
-def test_items_are_stored_before_the_ack_so_a_kill_during_a_slow_write_loses_no_row(numbered, redis_url, tmp_path):
+def test_items_are_stored_before_the_ack_so_a_kill_during_a_slow_write_loses_no_row(
+    numbered, redis_url, tmp_path
+):
     source = SPIDER.replace(
         "BASE =",
         """from netspy.pipelines.sqlite import SqlitePipeline
@@ -184,7 +192,9 @@ class Slow(SqlitePipeline):
 
 BASE =""",
     ).replace('["netspy.pipelines.sqlite.SqlitePipeline"]', "[Slow]")
-    source = source.replace("ITEM_PIPELINES=[Slow], ", "").replace("Pages().start()", "Pages(pipelines=[Slow]).start()")
+    source = source.replace("ITEM_PIPELINES=[Slow], ", "").replace(
+        "Pages().start()", "Pages(pipelines=[Slow]).start()"
+    )
     common = env(
         numbered, redis_url, PAGES="400", NETSPY_HEARTBEAT_INTERVAL="0.3", NETSPY_HEARTBEAT_STALE="1.5", NETSPY_ITEM_BATCH_SIZE="20",
     )  # fmt: skip
@@ -218,7 +228,11 @@ def test_discovered_links_survive_a_kill(site, redis_url, tmp_path):
 
 def test_processes_are_one_run_with_one_summary_of_the_whole(numbered, redis_url, tmp_path):
     source = SPIDER.replace("Pages().start()", "Pages().start(processes=3)")
-    with start_script(source, env=env(numbered, redis_url, PAGES="60", PARSE_SLEEP="0.05", NETSPY_SPIDER_THREAD_COUNT="2"), cwd=tmp_path) as script:
+    with start_script(
+        source,
+        env=env(numbered, redis_url, PAGES="60", PARSE_SLEEP="0.05", NETSPY_SPIDER_THREAD_COUNT="2"),
+        cwd=tmp_path,
+    ) as script:
         result = script.finish(60).check()
     assert result.stdout.count("NETSPY_RUN_SUMMARY") == 1
     assert result.stdout.rstrip().splitlines()[-1].startswith("NETSPY_RUN_SUMMARY ")
@@ -246,7 +260,10 @@ def test_a_graceful_stop_is_quick_and_gives_everything_back(numbered, redis_url,
 
 
 def test_a_raising_start_requests_is_a_failed_run_and_the_mended_one_goes_on(numbered, redis_url, tmp_path):
-    broken = SPIDER.replace('            yield mw.Request(f"{BASE}/p/{n}")', '            if n == 10:\n                raise ValueError("no more")\n            yield mw.Request(f"{BASE}/p/{n}")')
+    broken = SPIDER.replace(
+        '            yield mw.Request(f"{BASE}/p/{n}")',
+        '            if n == 10:\n                raise ValueError("no more")\n            yield mw.Request(f"{BASE}/p/{n}")',
+    )
     with start_script(broken, env=env(numbered, redis_url), cwd=tmp_path) as script:
         result = script.finish(60).check(4)
     assert "no more" in result.stderr

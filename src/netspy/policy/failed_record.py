@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from netspy.settings import without_passwords
+
 MAX_ERROR_CHARS = 2000
 """Error texts are cut here: the list grows while memory may be short."""
 
@@ -44,7 +46,7 @@ class FailedRecord(msgspec.Struct, kw_only=True, omit_defaults=False):
         """The request's URL, or an empty string."""
         try:
             found = json.loads(self.payload or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return ""
         if not isinstance(found, dict):
             return ""
@@ -65,7 +67,11 @@ def pack_failed(
     site: str = "00000000",
     raw: str | None = None,
 ) -> bytes:
-    """The record as JSON bytes. `payload` must be a JSON object; `raw` is for one that isn't."""
+    """The record as JSON bytes. `payload` must be a JSON object; `raw` is for one that isn't.
+
+    Passwords of URLs in `error` are hidden; the request keeps what it needs for another try.
+    """
+    error = without_passwords(error)
     head: dict[str, Any] = {
         "reason": reason,
         "error": error if len(error) <= MAX_ERROR_CHARS else error[:MAX_ERROR_CHARS] + "…",
@@ -84,7 +90,7 @@ def read_failed(record: bytes) -> FailedRecord:
     """The record in `record`; anything unreadable becomes a record with reason "unreadable" and `raw` set."""
     try:
         found = _decoder.decode(record)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         return FailedRecord(reason="unreadable", error=str(error), raw=record.decode("utf-8", "replace"))
     if found.payload is None and found.raw is None:
         return FailedRecord(
