@@ -94,6 +94,9 @@ Examples
 
 SHOWN = 50
 
+UNFINISHED = "unfinished"
+"""The reason of an AirSpider's records of what it had not come to (assembly.resume)."""
+
 Words = Annotated[
     list[str] | None,
     typer.Argument(metavar="[SPIDER] [N]...", help="The spider, and numbers as `list` shows them."),
@@ -239,7 +242,12 @@ def drop(
         chosen = list(choose(kept, numbers, reason)) if numbers or reason else None
         count = total if chosen is None else len(chosen)
         if count:
-            ask(f"Remove {count:,} of {things(total, 'failed request')} of {kept.name}?", yes=yes)
+            going = kept.read() if chosen is None else chosen
+            unfinished = (
+                0 if isinstance(kept, RedisRecords) else sum(one.record.reason == UNFINISHED for one in going)
+            )
+            note = f" ({unfinished:,} of them are what a stopped run has left to do)" if unfinished else ""
+            ask(f"Remove {count:,} of {things(total, 'failed request')} of {kept.name}{note}?", yes=yes)
         removed = kept.drop(chosen) if count else 0
         print(f"{things(removed, 'failed request')} removed from {kept.name}")
     return 0

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HELP = """Clear a job in Redis completely, one of its runs, or what it remembers of crawled pages and stored rows.
 
 Without --run: the job with all its runs. --run RUN_ID: that run. --dedup: fingerprints only, of requests and of
-rows; the queue and the failed requests stay. What was stored (files, databases) is not touched.
+rows; the queue, the failed requests and the mark that it was seeded stay. What was stored is never touched.
 
 It shows what goes, and asks. While nodes are alive it refuses: they would lose their keys and end with code 5;
 stop them first, or add --force.

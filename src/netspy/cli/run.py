@@ -96,7 +96,6 @@ def make_spider(
             raise ConfigError(f"-a {name}=… can't be given as text; for a file of items use -o FILE")
     try:
         made = chosen(**keywords)
-        made.override_settings(setting_values(values), "-s")
     except NetspyError:
         raise
     except Exception as error:
@@ -105,6 +104,9 @@ def make_spider(
             f"{chosen.__name__} can't be made with {', '.join(keywords) or 'no arguments'}: "
             f"{f'{place}: ' if place else ''}{what(error)}"
         ) from None
+    if not hasattr(made, "arguments"):
+        raise ConfigError(f"{chosen.__name__}.__init__ must call super().__init__(**arguments)")
+    made.override_settings(setting_values(values), "-s")
     if output is not None:
         if made.item_handler is not None:
             raise ConfigError(f"-o {output!r}: {made.name} hands its items to its item_handler; leave out -o")
