@@ -173,3 +173,15 @@ def test_an_embedded_server_serves_all_and_ends_with_the_last(numbered, tmp_path
         result = script.finish(30).check()
     assert one_summary(result)["request_ok"] == 60
     assert EmbeddedRedis(tmp_path / ".netspy").running() is None
+
+
+@pytest.mark.parametrize("n", ["1", "2"])
+def test_a_killed_embedded_server_is_started_again_and_the_crawl_goes_on(numbered, tmp_path, n):
+    common = env(numbered, "embedded", PAGES="60", N=n, PARSE_SLEEP="0.1", NETSPY_SPIDER_THREAD_COUNT="2")
+    with start_script(FLEET, env=common, cwd=tmp_path) as script:
+        numbered.wait_hits(8)
+        os.kill(EmbeddedRedis(tmp_path / ".netspy")._known().pid, signal.SIGKILL)
+        result = script.finish(60).check()
+    assert result.stderr.count("the embedded Redis had died and was started again") == 1
+    assert len(set(urls(tmp_path))) == 60
+    assert EmbeddedRedis(tmp_path / ".netspy").running() is None

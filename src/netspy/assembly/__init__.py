@@ -38,6 +38,7 @@ class Built:
         self._outage_listener: Callable[[bool, float], None] = lambda _away, _seconds: None
         self.async_closers: list[Callable[[], Awaitable[None]]] = []
         self.on_open: Callable[[], None] | None = None
+        self.opened = False  # the store has answered
         self.pipelines: list[Any] = []
         self.closers: list[Callable[[], None]] = []
         self.keep: Callable[[Node, Ended], None] = lambda _node, _ended: None
@@ -83,7 +84,17 @@ def _load_class(path: str, what: str) -> Any:
 
 def make_downloader(settings: Settings) -> Downloader:
     """The downloader that DOWNLOADER names."""
-    found: Downloader = _load_class(settings.DOWNLOADER, "DOWNLOADER")(settings)
+    made: Downloader = downloader_class(settings)(settings)
+    return made
+
+
+def downloader_class(settings: Settings) -> Any:
+    """The class that DOWNLOADER names. Raises ConfigError."""
+    found = _load_class(settings.DOWNLOADER, "DOWNLOADER")
+    if not callable(getattr(found, "fetch", None)):
+        raise ConfigError(
+            f"DOWNLOADER={settings.DOWNLOADER!r} has no fetch(request); see docs/downloading.md"
+        )
     return found
 
 
@@ -132,6 +143,7 @@ def build(spider: Any, settings: Settings) -> Built:
     from netspy.downloader.middleware import load_middlewares
 
     built = Built(spider, settings)
+    make = downloader_class(settings)
     counters = spider.counters
     alerts = Alerts(
         _sender(spider) if settings.WARNING_ENABLE else None,
@@ -170,7 +182,7 @@ def build(spider: Any, settings: Settings) -> Built:
         settings=settings,
         frontier=frontier,
         keeper=keeper,
-        make_downloader=lambda: make_downloader(settings),
+        make_downloader=lambda: make(settings),
         middlewares=load_middlewares(settings.DOWNLOADER_MIDDLEWARES, settings),
         writer=writer,
         item_filter=item_filter,
@@ -246,7 +258,7 @@ def _shared(
 
 def __getattr__(name: str) -> Any:
     """What needs Redis is loaded when it is first asked for."""
-    if name in {"ClusterView", "check_shared", "scope_of", "fresh_budget"}:
+    if name in {"ClusterView", "check_shared", "scope_of", "fresh_budget", "revive_embedded"}:
         _need_redis()
         return getattr(importlib.import_module("netspy.assembly.shared"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from netspy.assembly.air import fill_kind, fill_message
 from netspy.cluster.failed import retry_failed
 from netspy.cluster.status import Status, may_alert_async, read_status, read_status_async
-from netspy.errors import SerializationError
+from netspy.errors import NetspyError, SerializationError
 from netspy.frontier.redis import RedisFrontier
 from netspy.messages.request import Request
 from netspy.observe.alerts import Alerts
@@ -45,7 +46,7 @@ def build_shared(
         pack=_pack,
         unpack=Request.unpack,
         on_fill=lambda rate: look.once(alerts, fill_kind(rate), fill_message(rate, settings)),
-        on_outage=_outages(built, log),
+        on_outage=_outages(built, spider, settings),
         on_full=lambda full: _memory_full(alerts, log, full=full),
         on_unreadable=lambda n: _unreadable(spider, alerts, n),
         take_over=spider.take_over,
@@ -62,8 +63,13 @@ def build_shared(
     built.waiter = frontier.give_up_waiting
     built.cluster_view = look.look
     built.async_closers.append(look.close)
-    if settings.RETRY_FAILED_ON_START:
-        built.on_open = lambda: requeue_failed(spider, settings, scope)
+
+    def opened() -> None:
+        built.opened = True
+        if settings.RETRY_FAILED_ON_START:
+            requeue_failed(spider, settings, scope)
+
+    built.on_open = opened
     return frontier, frontier.keeper(), frontier.item_filter() if filter_items else None, False
 
 
@@ -176,15 +182,34 @@ def requeue_failed(spider: Any, settings: Settings, scope: RunScope) -> None:
         spider.logger.info("{} failed request(s) of earlier runs are queued again", moved.queued)
 
 
-def _outages(built: Any, log: Any) -> Callable[[bool, float], None]:
+def _outages(built: Any, spider: Any, settings: Settings) -> Callable[[bool, float], None]:
+    log = spider.logger
+
     def tell(away: bool, seconds: float) -> None:
+        if not built.opened:
+            return  # a start that fails says so itself, in one line
         if away:
             log.warning("Redis is away; waiting for it (nothing is lost, work goes on when it is back)")
+            if spider.settings.REDIS_URL == "embedded":
+                threading.Thread(
+                    target=revive_embedded, args=(spider, settings), name="netspy-revive", daemon=True
+                ).start()
         else:
             log.info("Redis is back after {:.1f} s", seconds)
         built.outage(away, seconds)
 
     return tell
+
+
+def revive_embedded(spider: Any, settings: Settings) -> None:
+    """Start the embedded server again if it died: it is ours, so nobody else will. A live one is left alone. Blocks."""
+    from netspy.redisio.embedded import EmbeddedRedis
+
+    try:
+        if EmbeddedRedis(settings.EMBEDDED_DATA_DIR).ensure():
+            spider.logger.warning("the embedded Redis had died and was started again")
+    except NetspyError as error:
+        spider.logger.warning("{}", error)
 
 
 def _pack(request: Any) -> bytes:

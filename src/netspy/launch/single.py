@@ -123,7 +123,7 @@ async def _run(
     outcome, code = summaries.judged(
         ended.outcome, totals, signal=ended.signal, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO
     )
-    if outcome == "nothing_to_do":
+    if outcome in {"nothing_to_do", "all_failed"} and not (totals["request_failed"] or totals["item_failed"]):
         spider.logger.warning("nothing was crawled: {}", _why_nothing(totals))
     summary = summaries.build(
         spider.counters, spider=spider.name, kind=spider.kind, outcome=outcome, code=code, started=started,

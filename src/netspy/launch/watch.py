@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from netspy import assembly
-from netspy.errors import NetspyError
 from netspy.launch.child import Child
 from netspy.launch.observer import cluster_snapshot, cluster_state
 from netspy.observe.panel import Progress
@@ -66,7 +65,8 @@ class Watch(threading.Thread):
             if self._last is not None:
                 state = f"Redis away for {now - self._away_since:.0f} s"
                 self._show(replace(self._last, state=state, elapsed_s=now - self._began))
-            self._revive()
+            if self._spider.settings.REDIS_URL == assembly.EMBEDDED:
+                assembly.revive_embedded(self._spider, self._settings)
             return
         self._away_since = None
         for node in cluster.nodes:
@@ -102,17 +102,6 @@ class Watch(threading.Thread):
     def _show(self, snapshot: Snapshot) -> None:
         self._last = snapshot
         self._shown.update(snapshot)
-
-    def _revive(self) -> None:
-        """An embedded server that was killed is started again; a live one is left alone."""
-        if self._spider.settings.REDIS_URL == assembly.EMBEDDED:
-            from netspy.redisio.embedded import EmbeddedRedis
-
-            try:
-                if EmbeddedRedis(self._settings.EMBEDDED_DATA_DIR).ensure():
-                    self._spider.logger.warning("the embedded Redis had died and was started again")
-            except NetspyError as error:
-                self._spider.logger.warning("{}", error)
 
     def end(self, state: str) -> None:
         """Look once more, show how it ended and give the terminal back. Call it when the nodes are gone."""

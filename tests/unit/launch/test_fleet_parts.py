@@ -1,0 +1,95 @@
+import io
+import os
+import sys
+
+import pytest
+
+from netspy.cluster.nodes import NodeInfo
+from netspy.cluster.status import Status
+from netspy.launch.observer import cluster_snapshot, cluster_state
+from netspy.launch.relay import LONGEST_LINE, Relay
+from netspy.observe.progress import RateMeter
+
+
+def status(**values):
+    texts = {"namespace": "n", "owner": "", "kind": "", "seed": "seeded 1 x", "nodes": [], "counters": {}}
+    return Status(**dict.fromkeys(Status._fields, 0) | texts | values)
+
+
+def node(name):
+    return NodeInfo(**dict.fromkeys(NodeInfo._fields, 0) | {"id": name, "alive": True, "counters": {}})
+
+
+@pytest.mark.parametrize(
+    ("values", "stopping", "state"),
+    [
+        ({"seed": "", "counters": {}}, False, "crawling"),
+        ({"seed": "seeding t 1 x", "queued": 5}, False, "seeding"),
+        ({"seed": "seeding t 1 x", "queued": 5}, True, "stopping"),
+        ({"queued": 5, "leased": 90, "counters": {"request_ok": 900}}, False, "crawling"),
+        ({"leased": 90, "counters": {"request_ok": 9}}, False, "crawling"),  # claimed ahead, not nearly done
+        ({"leased": 1, "counters": {}}, False, "crawling"),  # the first page
+        ({"delayed": 3, "counters": {"request_ok": 900}}, False, "waiting for a further try"),
+        ({"leased": 1, "nodes": [node("1"), node("2")], "counters": {"request_ok": 900}}, False, "finishing"),
+    ],
+)
+def test_the_state_is_told_by_the_clusters_status(values, stopping, state):
+    assert cluster_state(status(**values), stopping=stopping) == state
+
+
+def test_figures_are_the_runs_and_include_nodes_that_have_left():
+    cluster = status(queued=4, leased=2, failed=3, counters={"request_ok": 40, "dropped": 2, "items": 39})
+    shot = cluster_snapshot(cluster, "News", "r1", 5.0, "crawling", RateMeter(), {})
+    assert (shot.done, shot.queued, shot.in_flight, shot.failed, shot.items, shot.left) == (
+        42,
+        4,
+        2,
+        3,
+        39,
+        6,
+    )
+
+
+@pytest.fixture
+def relayed(monkeypatch):
+    """What a relay writes to stdout for the pieces written to its pipe."""
+
+    def write(*pieces):
+        out = io.StringIO()
+        monkeypatch.setattr(sys, "stdout", out)
+        read, write = os.pipe()
+        relay = Relay([(read, "stdout")])
+        relay.start()
+        for piece in pieces:
+            os.write(write, piece)
+        os.close(write)
+        relay.join(10)
+        assert not relay.is_alive()
+        return out.getvalue()
+
+    return write
+
+
+def test_lines_come_whole_and_a_last_one_without_its_end_gets_one(relayed):
+    assert relayed(b"ein\nwei", "ß\n".encode(), b"rest") == "ein\nweiß\nrest\n"
+
+
+def test_a_line_without_end_is_passed_on_before_it_fills_the_memory(relayed):
+    text = relayed(*[b"x" * 30_000] * 10)
+    assert text.replace("\n", "") == "x" * 300_000
+    assert len(text) > LONGEST_LINE
+
+
+def test_a_closed_stdout_does_not_end_the_relay(monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, _text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    read, write = os.pipe()
+    relay = Relay([(read, "stdout")])
+    relay.start()
+    os.write(write, b"a line\n" * 10)
+    os.close(write)
+    relay.join(10)
+    assert not relay.is_alive()
