@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import runpy
 from collections.abc import Mapping
 from pathlib import Path
@@ -711,6 +712,24 @@ def hide_password(url: str) -> str:
             kept.append(f"{key}=***" if eq and key.lower() in {"password", "token", "secret"} else part)
         tail = base + "?" + "&".join(kept)
     return f"{scheme}://{authority}{tail}"
+
+
+_HTTP_USER = re.compile(r"""(?i)\b(https?://)([^\s/?#"'<>]*)@""")
+_STORE_URL = re.compile(r"""(?i)\b(?!https?:)[a-z][a-z0-9+.-]*://[^\s"'<>]+""")
+
+
+def without_passwords(text: str) -> str:
+    """`text` with the passwords of all URLs in it replaced by ***.
+
+    In http(s) URLs only what stands before the host is touched (`https://example.com/@name` stays as it is):
+    log lines quote page URLs. Store URLs get the stricter treatment, since people put raw passwords in them.
+    """
+    if "://" not in text or "@" not in text:
+        return text
+    text = _HTTP_USER.sub(
+        lambda m: m[1] + (m[2].partition(":")[0] + ":" if ":" in m[2] else "") + "***@", text
+    )
+    return _STORE_URL.sub(lambda m: hide_password(m[0]), text)
 
 
 def project_file(environ: Mapping[str, str], folder: Path | None = None) -> Path | None:

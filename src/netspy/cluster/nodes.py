@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,27 +25,42 @@ class NodeInfo(NamedTuple):
     counters: dict[str, int]
 
 
+class _Report(msgspec.Struct):
+    """What `frontier.calls.report_json` writes."""
+
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    started: float = 0.0
+    in_flight: int = 0
+    unacked: int = 0
+    counters: dict[str, int] = {}
+
+
+_decode = msgspec.json.Decoder(_Report).decode
+
+
 def read_nodes(rows: list[Any], now_ms: float, stale_s: float) -> list[NodeInfo]:
     """Nodes from `status.lua`'s rows of (id, last beat, JSON report), oldest beat first."""
     nodes = []
     for at in range(0, len(rows), 3):
         age = max(0.0, (now_ms - float(rows[at + 1])) / 1000)
         try:
-            report = json.loads(rows[at + 2])
-        except ValueError:
-            report = {}
+            report = _decode(rows[at + 2])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            report = _Report()  # another program's, or an older version's
         nodes.append(
             NodeInfo(
                 id=_text(rows[at]),
                 alive=age <= stale_s,
                 beat_age_s=age,
-                host=str(report.get("host", "")),
-                pid=int(report.get("pid", 0)),
-                version=str(report.get("version", "")),
-                started=float(report.get("started", 0.0)),
-                in_flight=int(report.get("in_flight", 0)),
-                unacked=int(report.get("unacked", 0)),
-                counters={str(k): int(v) for k, v in dict(report.get("counters", {})).items()},
+                host=report.host,
+                pid=report.pid,
+                version=report.version,
+                started=report.started,
+                in_flight=report.in_flight,
+                unacked=report.unacked,
+                counters=report.counters,
             )
         )
     return nodes

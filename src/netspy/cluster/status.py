@@ -78,13 +78,13 @@ def parse_status(reply: list[Any], namespace: str, stale_s: float) -> Status:
         reply
     )
     nodes = read_nodes(rows, float(now), stale_s)
-    left_behind = {gone[i].decode(): int(gone[i + 1]) for i in range(0, len(gone), 2)}
+    left_behind = {gone[i].decode("utf-8", "replace"): whole(gone[i + 1]) for i in range(0, len(gone), 2)}
     return Status(
         namespace=namespace,
         exists=bool(exists),
         owner=owner.decode("utf-8", "replace"),
         kind=kind.decode("utf-8", "replace"),
-        created=int(created) / 1000,
+        created=whole(created) / 1000,
         queued=queued,
         leased=leased,
         delayed=delayed,
@@ -97,6 +97,14 @@ def parse_status(reply: list[Any], namespace: str, stale_s: float) -> Status:
         counters=summed(nodes, left_behind),
         now=float(now) / 1000,
     )
+
+
+def whole(value: bytes | str | int) -> int:
+    """The number in a field that our nodes write; 0 for what another program put there."""
+    try:
+        return int(value)
+    except ValueError:
+        return 0
 
 
 def read_status(client: redis.Redis, scope: RunScope, settings: Settings, *, now: str = "") -> Status:

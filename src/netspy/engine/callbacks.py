@@ -22,11 +22,21 @@ def kind_of(function: Callable[..., Any]) -> Kind:
     return "plain"
 
 
+def is_method(value: Any) -> bool:
+    """Whether a value in a class body is a method: it is callable and binds to the object."""
+    return (
+        callable(getattr(value, "__func__", value))
+        and hasattr(type(value), "__get__")
+        and not isinstance(value, type)
+    )
+
+
 class Callbacks:
     """The callable names of one spider.
 
     Only methods that the spider's own classes define, below netspy's base classes, can be called by a name that
-    came from outside (a queue may be written by others): never dunder names, attributes, or netspy's own methods.
+    came from outside (a queue may be written by others): never dunder names, attributes, classes, other callable
+    values, or netspy's own methods.
     """
 
     def __init__(self, spider: Any, *, framework: type, default: str = "parse") -> None:
@@ -42,7 +52,8 @@ class Callbacks:
             ):
                 continue
             for name, value in vars(klass).items():
-                if not name.startswith("__") and callable(getattr(value, "__func__", value)):
+                # An attribute of the object may hide a method of that name.
+                if not name.startswith("__") and is_method(value) and callable(getattr(spider, name, None)):
                     self._methods[name] = getattr(spider, name)
 
     def __contains__(self, name: object) -> bool:
@@ -52,13 +63,14 @@ class Callbacks:
         """The text for a name that isn't there."""
         close = difflib.get_close_matches(name, self._methods, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        return f"{type(self.spider).__name__} has no method {name!r}{hint}"
+        return f"{type(self.spider).__name__} has no method {name!r:.200}{hint}"
 
     def named(self, name: str | None) -> Callable[..., Any]:
         """The method of that name. Raises UnknownCallbackError."""
-        found = self._methods.get(name or self.default)
+        wanted = self.default if name is None else name
+        found = self._methods.get(wanted)
         if found is None:
-            raise UnknownCallbackError(self.problem(name or self.default))
+            raise UnknownCallbackError(self.problem(wanted))
         return found
 
     def of(self, request: Request) -> Callable[..., Any]:
@@ -68,6 +80,14 @@ class Callbacks:
             return self.named(callback)
         function: Callable[..., Any] = callback
         return function
+
+    def check(self, request: Request) -> None:
+        """Whether every name that the request brings can be called. Raises UnknownCallbackError."""
+        for role, name in (("errback", request.errback), ("download_midware", request.download_midware)):
+            if name is None or (callable(name) and not isinstance(name, str)):
+                continue
+            if not isinstance(name, str) or name not in self._methods:
+                raise UnknownCallbackError(f"{role}: {self.problem(str(name)[:200])}")
 
     def kind(self, function: Callable[..., Any]) -> Kind:
         """`kind_of`, remembered per function."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from netspy import crash
 from netspy.engine.callbacks import Callbacks
+from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike, LoggerLike
 from netspy.engine.fetch import Fetcher, Replaced
 from netspy.engine.item_buffer import ItemBuffer
@@ -26,14 +27,17 @@ from netspy.errors import (
     DownloadError,
     HttpStatusError,
     InvalidUrlError,
+    NetspyError,
     NotRetryError,
+    RequestError,
     SerializationError,
     UnknownCallbackError,
     ValidationError,
 )
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
-from netspy.policy.failed_record import pack_failed
+from netspy.observe.faults import MAX_TEXT, what
+from netspy.policy.failed_record import MAX_ERROR_CHARS, pack_failed
 from netspy.policy.retry import StatusPolicy, may_retry, retry_after_s, retry_delay_s
 from netspy.settings import Settings
 
@@ -92,6 +96,7 @@ class Crawl:
         self._held = held
         self._counters = counters
         self._log = logger
+        self.complaints = Complaints(logger)
         self._shared = shared
         self._on_page = on_page
         self._status = StatusPolicy(settings)
@@ -139,6 +144,8 @@ class Crawl:
         request = page.request
         try:
             page.function = self._callbacks.of(request)
+            if request.errback is not None or request.download_midware is not None:
+                self._callbacks.check(request)
         except UnknownCallbackError as error:
             self._shelf.ended(page.lease.site)
             await self._fail(page, error, retry=False)
@@ -205,7 +212,7 @@ class Crawl:
     async def _fetch_failed(self, page: Page, error: Exception) -> None:
         if isinstance(error, ContentTypeRejectedError):
             self._counters.inc("content_type_dropped")
-            self._log.info("dropped: {}", error)
+            self.complaints.info("content type", f"dropped: {error}")
             page.finish(lambda: self._outbox.settle(page.lease))
         elif isinstance(error, NotRetryError):
             self._drop(page, str(error) or "NotRetryError")
@@ -216,8 +223,8 @@ class Crawl:
                 retry=error.retryable,
                 site_health=error.reason not in {"too_large", "redirects", "url", "decode", "blocked"},
             )
-        elif isinstance(error, InvalidUrlError):
-            await self._fail(page, error, retry=False)
+        elif isinstance(error, InvalidUrlError) or type(error) is RequestError:
+            await self._fail(page, error, retry=False)  # what the request asks for can't be sent
         else:
             await self._fail(page, error)
 
@@ -234,7 +241,7 @@ class Crawl:
 
     def _drop(self, page: Page, why: str) -> None:
         self._counters.inc("dropped")
-        self._log.info("dropped {}: {}", page.request.url, why)
+        self.complaints.info("dropped", f"dropped {page.request.url}: {why[:MAX_ERROR_CHARS]}")
         page.finish(lambda: self._outbox.settle(page.lease, page.children, page.history))
 
     # -- callbacks -------------------------------------------------------------------------------------------
@@ -362,14 +369,8 @@ class Crawl:
             await self._fail(page, error)
         else:
             self._counters.inc("parse_error")
-            self._log.error(
-                "{} ({}) raised {}: {}, while handling {}",
-                page.origin.label,
-                user_line(error),
-                type(error).__name__,
-                error,
-                page.request.url,
-            )
+            place = f"{page.origin.label} ({user_line(error)})"
+            self.complaints.error(place, f"{place} raised {what(error)}, while handling {page.request.url}")
             await self._fail(page, error, logged=True)
 
     async def _accept(self, page: Page, out: Yielded) -> None:
@@ -417,7 +418,9 @@ class Crawl:
                 request.retry_times, self._settings, jitter=random.random(), asked_s=asked_s
             )
             self._counters.inc("retry")
-            self._log.debug("retry {} of {} in {:.1f} s: {}", request.retry_times, request.url, wait_s, error)
+            self._log.debug(
+                "retry {} of {} in {:.1f} s: {}", request.retry_times, request.url, wait_s, what(error)
+            )
             try:
                 payload = self._payload(request)
             except SerializationError as problem:
@@ -426,12 +429,16 @@ class Crawl:
             page.finish(lambda: self._outbox.delay(page.lease, wait_s, payload))
             return
         if site_health and self._shelf.judged(page.lease.site, failed=True):
-            self._log.warning(
-                "{} failed {} times in a row; no request goes there for {:g} s",
-                request.host, self._settings.CIRCUIT_FAILURE_THRESHOLD, self._settings.CIRCUIT_COOLDOWN,
-            )  # fmt: skip
+            self.complaints.warning(
+                "cooling",
+                f"{request.host} failed {self._settings.CIRCUIT_FAILURE_THRESHOLD} times in a row; "
+                f"no request goes there for {self._settings.CIRCUIT_COOLDOWN:g} s",
+            )
         if not logged:
-            self._log.warning("failed after {} tries: {} ({})", request.retry_times + 1, request.url, error)
+            self.complaints.warning(
+                reason_of(error),
+                f"failed after {request.retry_times + 1} tries: {request.url} ({told(error)})",
+            )
         await self._give_up(page, error)
 
     async def _give_up(self, page: Page, error: Exception) -> None:
@@ -445,7 +452,8 @@ class Crawl:
                     else request.errback
                 )
             except UnknownCallbackError as problem:
-                self._log.error("{}", problem)
+                if not isinstance(error, UnknownCallbackError):
+                    self.complaints.error("errback", str(problem))
             else:
                 await self._run_hook(page, "errback", errback, request, page.response, error)
         if self._hooks.failed_request is not None:
@@ -453,6 +461,27 @@ class Crawl:
         record = failed_record(request, error, priority=page.lease.priority, site=page.lease.site)
         page.finish(lambda: self._outbox.give_up(page.lease, record))
         self._on_page()
+
+    def broke(self, lease: Lease, error: Exception) -> None:
+        """Give up a request whose handling failed by an error of our own."""
+        url = getattr(lease.payload, "url", "?")
+        self.complaints.error("internal error", f"internal error while handling {url}: {what(error)}")
+        self._counters.inc("callback_error")
+        self._counters.fail("internal error")
+        try:
+            record = failed_record(lease.payload, error, priority=lease.priority, site=lease.site)
+        except Exception as problem:
+            record = pack_failed(
+                None,
+                reason="internal error",
+                error=f"{what(error)}; {what(problem)}",
+                attempts=lease.deliveries,
+                time=time.time(),
+                priority=lease.priority,
+                site=lease.site,
+                raw=repr(lease.payload)[:MAX_ERROR_CHARS],
+            )
+        self._outbox.give_up(lease, record)
 
     async def _run_hook(self, page: Page, name: str, function: Callable[..., Any], *args: Any) -> None:
         """A hook that may yield like a callback; its own error is reported and costs only itself."""
@@ -484,9 +513,8 @@ class Crawl:
         except (Exception, SystemExit) as caught:
             error = failure(caught)
             self._counters.inc("callback_error")
-            self._log.error(
-                "{} ({}) raised {}: {}", origin.label, user_line(error), type(error).__name__, error
-            )
+            place = f"{origin.label} ({user_line(error)})"
+            self.complaints.error(place, f"{place} raised {what(error)}")
         await self._accept(page, out)
 
     # -- time limit ------------------------------------------------------------------------------------------
@@ -508,11 +536,17 @@ class Crawl:
                 continue
             page.timed_out = True
             error = self._timeout_error(page)
-            self._log.error("{}; its thread may still hang", error)
+            self.complaints.error("overdue", f"{error}; its thread may still hang")
             if page.job is not None and not page.job.done():
                 self._pool.abandon(page.job, error)
             elif page.task is not None:
                 page.task.cancel()
+
+
+def told(error: Exception) -> str:
+    """What an error says; its type where it isn't one of ours, whose messages speak for themselves."""
+    text = what(error, 2 * MAX_TEXT)
+    return text.partition(": ")[2] or text if isinstance(error, NetspyError) else text
 
 
 def reason_of(error: Exception) -> str:
@@ -535,7 +569,7 @@ def failed_record(request: Request, error: Exception, *, priority: float, site: 
     return pack_failed(
         payload,
         reason=reason_of(error),
-        error=f"{type(error).__name__}: {error}",
+        error=what(error, MAX_ERROR_CHARS),
         attempts=request.retry_times + 1,
         time=time.time(),
         priority=priority,

@@ -28,6 +28,7 @@ from netspy.frontier.contract import Frontier, Keeper
 from netspy.messages import sub_download
 from netspy.messages.entry import BeatReport, Claimed, Counts, Lease, SeedGrant
 from netspy.messages.response import Response
+from netspy.observe.faults import what
 from netspy.policy.claiming import claim_limit
 from netspy.policy.finish import finished_job_left_behind, unfinished_because
 from netspy.policy.politeness import Politeness
@@ -293,14 +294,7 @@ class Node:
                 await self._pool.call(hook)
         except Exception as error:
             self._counters.inc("callback_error")
-            self._log.error(
-                "{}.{} ({}) raised {}: {}",
-                self._p.spider.name,
-                name,
-                user_line(error),
-                type(error).__name__,
-                error,
-            )
+            self._log.error("{}.{} ({}) raised {}", self._p.spider.name, name, user_line(error), what(error))
 
     def _count_page(self, response: Response) -> None:
         self._counters.inc("pages")
@@ -319,11 +313,11 @@ class Node:
             self.stop(str(error), outcome="failed")
         else:
             self._log.error(
-                "internal error in {}: {!r}",
+                "internal error in {}: {}",
                 task.get_name(),
-                error,
+                what(error),
             )
-            self.stop(f"internal error in {task.get_name()}: {error!r}", outcome="failed")
+            self.stop(f"internal error in {task.get_name()}: {what(error)}", outcome="failed")
 
     # -- events from other parts -----------------------------------------------------------------------------
 
@@ -386,13 +380,9 @@ class Node:
             except StoreLostError as error:
                 self.stop(str(error), outcome="store_lost")
             except Exception as error:
-                # Not the user's code (that is caught where it is called): say so, keep the request leased, go on.
-                self._log.error(
-                    "internal error while handling {}: {!r}", getattr(lease.payload, "url", "?"), error
-                )
-                self._counters.inc("callback_error")
-                self._held.pop(id(lease), None)
-                self._outbox.release([lease])
+                # Not the user's code (that is caught where it is called). Given back it would come again at once
+                # and for ever; in the failed list it is seen, and can be tried again.
+                crawl.broke(lease, error)
             finally:
                 self._active -= 1
                 self._wake.set()
@@ -606,6 +596,8 @@ class Node:
             if keeper is not None:
                 keeper.loop_alive()
             self._crawl.end_overdue()
+            self._crawl.complaints.flush()
+            self._sorter.complaints.flush()
             self._set_aside_cooling()
             if (
                 settings.SPIDER_MAX_RUNTIME
@@ -688,6 +680,8 @@ class Node:
         await self._outbox.stop()
         if keeper is not None:
             keeper.stop()
+        self._crawl.complaints.flush(everything=True)
+        self._sorter.complaints.flush(everything=True)
         await self._call_hook_bounded("end_callback", deadline)
         await self._bounded(self._fetcher.close(), deadline + 1.0, "middlewares did not close in time")
         await self._bounded(self._p.writer.close(), deadline + 1.0, "pipelines did not close in time")

@@ -17,6 +17,7 @@ from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, user_line
 from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError
 from netspy.messages.entry import NewEntry, SeedGrant
+from netspy.observe.faults import what
 
 _CHUNK = 500
 _BUFFERED = 2000
@@ -107,7 +108,7 @@ class Seeder:
             if isinstance(error, SpiderError):
                 self.error = str(error)
             else:
-                self.error = f"start_requests ({user_line(error)}) raised {type(error).__name__}: {error}"
+                self.error = f"start_requests ({user_line(error)}) raised {what(error)}"
             self._log.error(
                 "{}: {} after {} seed(s); what was yielded is crawled", self._name, self.error, self.seeds
             )

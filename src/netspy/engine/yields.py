@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from netspy.engine.callbacks import Callbacks
+from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike, LoggerLike
 from netspy.errors import InvalidUrlError, ItemError, SerializationError, SpiderError
 from netspy.messages.callbacks import callback_problem, name_of
@@ -19,6 +20,7 @@ from netspy.messages.entry import NewEntry
 from netspy.messages.item import Item, UpdateItem
 from netspy.messages.request import Request
 from netspy.messages.row import Row
+from netspy.observe.faults import what
 
 _BAD_URLS_REMEMBERED = 2000
 
@@ -94,6 +96,7 @@ class Sorter:
         self._ignore = ignore
         self._counters = counters
         self._log = logger
+        self.complaints = Complaints(logger)
         self._bad_urls: set[str] = set()
         self._good_callbacks: set[Any] = set()
 
@@ -138,7 +141,8 @@ class Sorter:
 
     def _refuse(self, origin: Origin, text: str, counter: str = "parse_error") -> None:
         self._counters.inc(counter)
-        self._log.error("{}: {}", origin.where(), text)
+        place = origin.where()
+        self.complaints.error(place, f"{place}: {text}")
 
     def entry(self, request: Request, origin: Origin) -> NewEntry | None:
         """A request as a frontier entry; None when it can't be taken (reported)."""
@@ -216,7 +220,7 @@ class Sorter:
 
 
 def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error} ({user_line(error)})"
+    return f"{what(error)} ({user_line(error)})"
 
 
 def _short(value: object) -> str:

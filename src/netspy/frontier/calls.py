@@ -15,6 +15,7 @@ from netspy.errors import StoreLostError
 from netspy.frontier.entry_format import FORMAT_VERSION, MAX_SUSPICION, Packed, base36, priority_text
 from netspy.frontier.membership import Member, NotRegisteredError, NotSeederError, Shared, StaleOperationError
 from netspy.redisio.scripts import Arg, Call, Script, load
+from netspy.settings import without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -248,7 +249,7 @@ class Calls:
         k = self.keys
         args: list[Arg] = [
             *self._head(shared, member, now),
-            whose,
+            whose.encode("utf-8", "surrogateescape"),
             self.stale_ms,
             self.gap_ms,
             self.suspicion_limit,
@@ -258,7 +259,8 @@ class Calls:
 
     def forget(self, shared: Shared, member: Member, now: str, whose: str, *, own: bool) -> Call:
         """Remove a node's record."""
-        args: list[Arg] = [*self._head(shared, member, now), whose, -1 if own else self.stale_ms]
+        args: list[Arg] = [*self._head(shared, member, now), whose.encode("utf-8", "surrogateescape")]
+        args += [-1 if own else self.stale_ms]
         return Call(script("forget"), self._node_keys(), args)
 
     def counts(self, shared: Shared, member: Member, now: str) -> Call:
@@ -290,7 +292,7 @@ class Calls:
             self.who,
             round(s.SPIDER_SEEDING_TTL * 1000),
         ]
-        args += [self.lock_ms, " ".join(error.split())[:500], int(again), self.stale_ms]
+        args += [self.lock_ms, " ".join(without_passwords(error).split())[:500], int(again), self.stale_ms]
         return Call(script("seed"), self._node_keys(self.keys.lock), args)
 
 
@@ -330,7 +332,7 @@ def read_lock(text: str, left_ms: int, now_ms: float, lock_ttl_s: float) -> tupl
         if state == "failed" and len(parts) >= 2:
             detail = f"{parts[1]}: {' '.join(parts[2:])}"
             return "failed", detail, max(0.0, (now_ms - int(parts[0])) / 1000)
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     # A value of another program: its age follows from the lifetime it has left.
     age = float("inf") if left_ms < 0 else max(0.0, lock_ttl_s - left_ms / 1000)

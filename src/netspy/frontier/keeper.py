@@ -129,7 +129,7 @@ class RedisKeeper:
         if lifetimes:
             self._lifetimes_at = now
         steady = int(reply[1]) >= self._calls.stale_ms
-        stale = [name.decode() for name in reply[4:]]
+        stale = [name.decode("utf-8", "surrogateescape") for name in reply[4:]]
         for name in list(self._sweeps):
             if name not in stale:
                 del self._sweeps[name]

@@ -76,7 +76,7 @@ class Session:
 
     def follow(self, history: bytes | str) -> None:
         """The store's history, as an answer gave it."""
-        text = history.decode() if isinstance(history, bytes) else history
+        text = history.decode("utf-8", "replace") if isinstance(history, bytes) else history
         if text != self.shared.history:
             self.shared.history = text
             self._on_history(text)
@@ -151,7 +151,7 @@ class Session:
         except ResponseError:
             run_id = ""
         await connection.send_command("EVAL", calls.script("hello").text, 1, self.calls.keys.meta, run_id)
-        history = (await connection.read_response()).decode()
+        history = (await connection.read_response()).decode("utf-8", "replace")
         self.shared.run_id = run_id
         if history:
             self.follow(history)

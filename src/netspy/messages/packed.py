@@ -5,7 +5,7 @@ A JSON object with one-letter keys, defaults left out; values that JSON would ch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -30,7 +30,7 @@ class Packed(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     c: str | None = None  # callback
     e: str | None = None  # errback
     p: int | float = DEFAULT_PRIORITY
-    r: int = 0  # retry_times
+    r: Annotated[int, msgspec.Meta(ge=0)] = 0  # retry_times
     f: bool = True  # filter_repeat
     k: dict[str, Any] | None = None  # cb_kwargs
     q: dict[str, Any] | None = None  # requests_kwargs
@@ -65,6 +65,8 @@ def write(packed: Packed, shown: object) -> bytes:
 
 def read(data: bytes) -> Packed:
     """The inverse of `write`. Raises SerializationError for anything else, and for another version."""
+    if len(data) > codec.MAX_BYTES:
+        raise SerializationError(f"a request of {len(data):,} bytes is over the limit of {codec.MAX_BYTES:,}")
     try:
         packed = _decode(data)
         if b'"!' in data:

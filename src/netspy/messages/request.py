@@ -318,6 +318,10 @@ class Request:
         self._options = packed.o
         self._digest = self._digest_url = self._digest_method = self._digest_ignore = None
         if packed.x:
+            if not _RESERVED.isdisjoint(packed.x):  # they would hide Request's own methods
+                raise SerializationError(
+                    f"not a packed request: custom fields named {sorted(_RESERVED & packed.x.keys())}"
+                )
             self.__dict__.update(packed.x)
         return self
 

@@ -46,14 +46,14 @@ def where(exc: BaseException) -> str:
     return f"{Path(found.tb_frame.f_code.co_filename).name}:{found.tb_lineno}"
 
 
-def what(exc: BaseException) -> str:
-    """`Type: message` on one line, cut at MAX_TEXT characters; also when the exception's `str()` raises."""
+def what(exc: BaseException, limit: int = MAX_TEXT) -> str:
+    """`Type: message` on one line, the message cut at `limit` characters; also when its `str()` raises."""
     try:
         text = " ".join(str(exc).split())
     except Exception as broken:
         text = f"(its message can't be shown: {type(broken).__name__})"
-    if len(text) > MAX_TEXT:
-        text = text[: MAX_TEXT - 1] + "…"
+    if len(text) > limit:
+        text = text[: limit - 1] + "…"
     name = type(exc).__name__
     return f"{name}: {text}" if text else name
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from netspy.errors import ConfigError
 from netspy.observe.faults import short_traceback
-from netspy.settings import hide_password
+from netspy.settings import without_passwords as without_passwords  # noqa: PLC0414  the command line and the summary use it, too
 
 if TYPE_CHECKING:
     from netspy.settings import Settings
@@ -26,30 +26,17 @@ Write = Callable[[str], None]
 _SCREEN_FORMAT = "<dim>{time:HH:mm:ss}</dim> <level>{level.name: <8}</level> {where}: {text}\n{trace}"
 _PLAIN_FORMAT = "{time:YYYY-MM-DD HH:mm:ss.SSS} {level.name: <8} {where}: {text}\n{trace}"
 
-_HTTP_USER = re.compile(r"""(?i)\b(https?://)([^\s/?#"'<>]*)@""")
-_STORE_URL = re.compile(r"""(?i)\b(?!https?:)[a-z][a-z0-9+.-]*://[^\s"'<>]+""")
-_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-
-
-def without_passwords(text: str) -> str:
-    """`text` with the passwords of all URLs in it replaced by ***.
-
-    In http(s) URLs only what stands before the host is touched (`https://example.com/@name` stays as it is):
-    log lines quote page URLs. Store URLs get the stricter treatment, since people put raw passwords in them.
-    """
-    if "://" not in text or "@" not in text:
-        return text
-    text = _HTTP_USER.sub(
-        lambda m: m[1] + (m[2].partition(":")[0] + ":" if ":" in m[2] else "") + "***@", text
-    )
-    return _STORE_URL.sub(lambda m: hide_password(m[0]), text)
+_ANSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def without_escapes(text: str) -> str:
-    """`text` without terminal escapes: what a page says must not steer the terminal or colour a file."""
-    if "\x1b" not in text:
+    """`text` without terminal escapes and control characters (line breaks and tabs stay): what a page says must
+    not steer the terminal or colour a file.
+    """
+    if _CONTROLS.search(text) is None:
         return text
-    return _ANSI.sub("", text).replace("\x1b", "\\x1b")
+    return _CONTROLS.sub(lambda m: f"\\x{ord(m[0]):02x}", _ANSI.sub("", text))
 
 
 class _Screen:

@@ -20,6 +20,8 @@ from netspy.pipelines.dead_letter import DeadRow
 from netspy.pipelines.deadline import Deadline, LimitError
 from netspy.pipelines.loader import load_pipelines, pipeline_name
 from netspy.pipelines.runner import Group, Runner, SerialThread, UnavailableError
+from netspy.policy.failed_record import MAX_ERROR_CHARS
+from netspy.settings import without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -370,7 +372,7 @@ def _all_failed(runner: Runner, group: Group, error: Exception) -> list[_Failure
 
 
 def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return without_passwords(f"{type(error).__name__}: {error}")[:MAX_ERROR_CHARS]
 
 
 def _result(batch: Sequence[Row], failed: set[int]) -> WriteResult:

@@ -14,7 +14,7 @@ local no = stranger()
 if no then return no end
 local now = now_ms()
 local last = tonumber(redis.call('ZSCORE', KEYS[3], NODE))
-local since = tonumber(redis.call('HGET', KEYS[2], NODE .. ':s') or '0')
+local since = tonumber(redis.call('HGET', KEYS[2], NODE .. ':s') or '0') or now
 if now - last > tonumber(ARGV[7]) or now < last then since = now end
 redis.call('HDEL', KEYS[2], '')
 redis.call('ZADD', KEYS[3], whole(now), NODE)

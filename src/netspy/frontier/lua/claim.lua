@@ -32,7 +32,7 @@ end
 local last = redis.call('HGET', KEYS[2], NODE .. ':c')
 if last then
   local number, deadline = string.match(last, '^(%d+) (%S+)$')
-  number = tonumber(number)
+  number = tonumber(number) or -1
   if op < number then return {'STALEOP', whole(number)} end
   if op == number then
     local mine = {}
@@ -47,14 +47,20 @@ if bad then return bad end
 
 -- A removal as the first write lets the script run when memory is full: it moves entries and hardly grows.
 redis.call('ZREM', KEYS[4], '')
+local moved_aside = 0
+local broken = {}
 local due = redis.call('ZRANGEBYSCORE', KEYS[6], '-inf', whole(now), 'LIMIT', 0, tonumber(ARGV[16]))
 if #due > 0 then
   local back = {}
   for _, member in ipairs(due) do
     local prio, json = tail_of(member, 27)
-    if not tonumber(prio) then prio = '300' end
-    back[#back + 1] = prio
-    back[#back + 1] = sub(member, 1, 26) .. json
+    if is_entry(member, 27) and number_text(prio) then
+      back[#back + 1] = prio
+      back[#back + 1] = sub(member, 1, 26) .. json
+    else
+      redis.call('RPUSH', KEYS[7], unreadable_json(member, now))
+      moved_aside = moved_aside + 1
+    end
   end
   remove_all(KEYS[6], due)
   add_all(KEYS[4], back)
@@ -63,7 +69,7 @@ end
 local passed = {}
 for i = 1, #ARGV[12], 8 do passed[sub(ARGV[12], i, i + 7)] = true end
 local room = {tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])}
-local taken, prios, broken = {}, {}, {}
+local taken, prios = {}, {}
 
 -- Returns how many entries of the stretch stay in the queue.
 local function look(from, length)
@@ -75,7 +81,7 @@ local function look(from, length)
     local member = rows[i]
     if passed[sub(member, 19, 26)] then
       stayed = stayed + 1
-    elseif not find(member, QUEUED) then
+    elseif not find(member, QUEUED) or #member > LONGEST then
       broken[#broken + 1] = member
     else
       local s = sub(member, 18, 18)
@@ -87,7 +93,7 @@ local function look(from, length)
       end
       if ok then
         taken[#taken + 1] = member
-        prios[#prios + 1] = rows[i + 1]
+        prios[#prios + 1] = number_text(rows[i + 1]) or '300'
       else
         stayed = stayed + 1
       end
@@ -130,4 +136,4 @@ end
 add_all(KEYS[5], add)
 redis.call('HSET', KEYS[2], NODE .. ':c', whole(op) .. ' ' .. deadline)
 keep(ARGV[4], KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7])
-return reply(members, rank, #broken)
+return reply(members, rank, #broken + moved_aside)

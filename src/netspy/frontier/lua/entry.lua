@@ -7,6 +7,7 @@
 -- the site; m: started in this lease; prio runs up to the first brace.
 local DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
 local QUEUED = '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%w%w%w%w%w%w%w%w%w{'
+local LONGEST = 4194304 + 256 -- bytes of an entry; no node writes a larger payload
 local sub, find = string.sub, string.find
 
 local function new_entry(seq, dom, json)
@@ -36,6 +37,18 @@ local function tail_of(member, from)
   return sub(member, from, brace - 1), sub(member, brace)
 end
 
+-- The text of a priority, or nil for what ZADD would refuse or sort beyond all others.
+local function number_text(text)
+  local n = tonumber(text)
+  if n and n - n == 0 and not find(text, '[^%d.eE+-]') then return text end
+end
+
+-- Whether a delayed (from = 27) or leased (from = 42) member begins as one does, and has a payload.
+local function is_entry(member, from)
+  return #member <= LONGEST and find(member, '{', from, true) ~= nil
+    and find(sub(member, 1, 26), '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%w%w%w%w%w%w%w%w%w$') ~= nil
+end
+
 local function failed_json(reason, text, attempts, now, prio, dom, json)
   return '{"reason":"' .. reason .. '","error":"' .. text .. '","attempts":' .. attempts .. ',"time":'
     .. string.format('%.3f', now / 1000) .. ',"priority":' .. prio .. ',"site":"' .. dom .. '","request":' .. json .. '}'
@@ -43,13 +56,14 @@ end
 
 local function unreadable_json(member, now)
   return '{"reason":"unreadable","error":"not an entry of this format version","attempts":0,"time":'
-    .. string.format('%.3f', now / 1000) .. ',"raw":' .. cjson.encode(member) .. '}'
+    .. string.format('%.3f', now / 1000) .. ',"raw":' .. cjson.encode(sub(member, 1, 65536)) .. '}'
 end
 
 -- A lease that ran out: back to the queue with more suspicion, or to the failed list.
 -- Returns the queued member and its priority, or nil and the failed record.
 local function ran_out(member, now, limit, lease_off)
   local prio, json = tail_of(member, 42)
+  if not is_entry(member, 42) or not number_text(prio) then return nil, unreadable_json(member, now) end
   local dom = sub(member, 19, 26)
   local attempts = tonumber(sub(member, 16, 17))
   if lease_off then

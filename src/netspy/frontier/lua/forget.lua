@@ -17,7 +17,7 @@ local ok, found = pcall(cjson.decode, report or '{}')
 if ok and type(found) == 'table' and type(found.counters) == 'table' then
   for name, value in pairs(found.counters) do
     if type(value) == 'number' and value == math.floor(value) then
-      redis.call('HINCRBY', KEYS[2], '+' .. name, string.format('%.0f', value))
+      redis.pcall('HINCRBY', KEYS[2], '+' .. name, string.format('%.0f', value))
     end
   end
 end

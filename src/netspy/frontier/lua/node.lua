@@ -16,7 +16,7 @@ local function write_done_before(op)
   if not last then return nil end
   local number, answer = string.match(last, '^(%d+) (.*)$')
   number = tonumber(number)
-  if op > number then return nil end
+  if not number or op > number then return nil end
   if op == number then return {'AGAIN', answer, history_of(KEYS[1])} end
   return {'STALEOP', whole(number)}
 end

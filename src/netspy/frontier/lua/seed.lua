@@ -26,7 +26,7 @@ local owner, at = string.match(lock or '', '^seeding (%S+) (%d+)')
 local mine = owner == token
 
 if what == 'acquire' then
-  local abandoned = owner and now - tonumber(at) > tonumber(ARGV[8])
+  local abandoned = owner and math.abs(now - tonumber(at)) > tonumber(ARGV[8])
   local retry = lock and string.sub(lock, 1, 7) == 'failed ' and ARGV[11] == '1'
     and redis.call('ZCOUNT', KEYS[3], whole(now - tonumber(ARGV[12])), '+inf') <= 1
   if mine or not lock or abandoned or retry then

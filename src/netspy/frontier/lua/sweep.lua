@@ -78,7 +78,7 @@ if #mine > 0 then
   remove_all(KEYS[5], mine)
   for _, member in ipairs(mine) do
     local queued, prio
-    if mode == 'dead' or (mode == 'leave' and ARGV[9] == '1') then
+    if mode == 'dead' or not is_entry(member, 42) or not number_text((tail_of(member, 42))) or (mode == 'leave' and ARGV[9] == '1') then
       queued, prio = ran_out(member, now, tonumber(ARGV[8]), ARGV[9] == '1')
     else
       local json
