@@ -580,6 +580,34 @@ def test_start_and_end_callback_are_called_once_around_the_crawl(home, spider):
     assert made.events == ["start", "page", "end"]
 
 
+def test_a_full_disk_for_failed_requests_is_said_and_ends_nothing(home, capsys):
+    class Fails(Air):
+        paths = ("/gone1", "/gone2", "/p/1")
+
+        def parse(self, request, response):
+            yield {"n": 1}
+
+    summary, _, _ = crawl(Fails, home, FAILED_REQUEST_PATH="/dev/full")
+    ok(summary)
+    assert summary.request_failed == 2
+    log = capsys.readouterr().err
+    assert log.count("can't be listed in /dev/full: No space left on device") == 1
+    assert log.count("failed and not listed: ") == 2
+    assert home.url("/gone1") in log
+
+
+def test_a_full_disk_at_a_stop_is_said(home, capsys):
+    class Stops(Air):
+        paths = tuple(f"/p/{n}" for n in range(50))
+
+        def parse(self, request, response):
+            self.stop("enough")
+
+    summary, _, _ = crawl(Stops, home, FAILED_REQUEST_PATH="/dev/full", SPIDER_THREAD_COUNT=1)
+    assert summary.outcome == "stopped"
+    assert "could not be kept in /dev/full: No space left on device" in capsys.readouterr().err
+
+
 # -- inside a callback -----------------------------------------------------------------------------------------
 
 

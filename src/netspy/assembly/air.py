@@ -13,6 +13,7 @@ from netspy.frontier.memory import MemoryFrontier
 from netspy.messages.callbacks import callback_problem
 from netspy.messages.request import Request
 from netspy.observe.alerts import Alerts
+from netspy.policy.failed_record import read_failed
 from netspy.settings import Settings
 
 
@@ -21,7 +22,12 @@ def build_air(
 ) -> tuple[Any, Any, Any, bool]:
     """(frontier, keeper, item filter, resumed)."""
     path = Path(settings.FAILED_REQUEST_PATH)
-    failed = resume.FailedFile(settings.FAILED_REQUEST_PATH)
+
+    def trouble(error: OSError) -> None:
+        spider.logger.error("failed requests can't be listed in {}: {}; trying again", path, error.strerror)
+
+    failed = resume.FailedFile(settings.FAILED_REQUEST_PATH, trouble)
+    failed.check()
     built.closers.append(failed.close)
     frontier = MemoryFrontier(on_failed=failed.append, **memory_dedup(settings, alerts))
     resumed_dump = _take_up(spider, frontier, path, settings)
@@ -29,6 +35,8 @@ def build_air(
 
     def after(node: Node, _ended: Ended) -> None:
         failed.close()
+        for record in failed.unwritten:
+            spider.logger.error("failed and not listed: {}", read_failed(record).url)
         keep_what_is_left(spider, frontier, path, settings, node=node, taken=resumed_dump)
 
     built.keep = after
@@ -113,7 +121,16 @@ def keep_what_is_left(
     log = spider.logger
     if unfinished and settings.DUMP_UNFINISHED_ON_EXIT:
         bound = [r for r, _ in left if callback_problem(r.callback, spider) is not None]
-        kept, lost = resume.dump(path, left, frontier.seen(), seeded=not node.seeding_unfinished)
+        try:
+            kept, lost = resume.dump(path, left, frontier.seen(), seeded=not node.seeding_unfinished)
+        except OSError as error:
+            log.error(
+                "{} unfinished request(s) could not be kept in {}: {}; a file that this run went on from stays",
+                len(left),
+                path,
+                error.strerror,
+            )
+            return
         log.info("{} unfinished request(s) kept in {}; go on with RETRY_FAILED_ON_START=True", kept, path)
         if lost:
             log.warning("{} unfinished request(s) hold values that can't be written down and are lost", lost)

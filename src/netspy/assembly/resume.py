@@ -7,10 +7,11 @@ resumed run repeats nothing.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,22 +25,60 @@ _LENGTH = struct.Struct(">I")
 
 
 class FailedFile:
-    """Appends records of failed requests; the file is opened at the first one."""
+    """Appends records of failed requests; the file is opened at the first one.
 
-    def __init__(self, path: str) -> None:
+    What can't be written (a full disk) is kept and tried again with the next record and at the end; `on_trouble` is
+    told once.
+    """
+
+    def __init__(self, path: str, on_trouble: Callable[[OSError], None]) -> None:
         self.path = Path(path)
+        self.unwritten: list[bytes] = []
+        self._on_trouble = on_trouble
+        self._told = False
         self._file: int | None = None
+
+    def check(self) -> None:
+        """Whether the file can be made at all. Raises ConfigError."""
+        folder = self.path.parent
+        while not folder.exists():
+            folder = folder.parent
+        wrong = self.path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK)
+        if wrong or (self.path.exists() and not os.access(self.path, os.W_OK)):
+            raise ConfigError(
+                f"FAILED_REQUEST_PATH={str(self.path)!r} can't be written; name a file in a folder that can"
+            )
 
     def append(self, record: bytes) -> None:
         """One record, one line, one write, so that a killed process leaves at most a torn last line."""
+        self.unwritten.append(record + b"\n")
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what is not in the file yet."""
+        while self.unwritten:
+            try:
+                self._write(self.unwritten[0])
+            except OSError as error:
+                if not self._told:
+                    self._told = True
+                    self._on_trouble(error)
+                return
+            del self.unwritten[0]
+
+    def _write(self, line: bytes) -> None:
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             _cut_torn_line(self.path)
-        os.write(self._file, record + b"\n")
+        written = os.write(self._file, line)
+        if written != len(line):
+            _cut_torn_line(self.path)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
+        self.flush()
         if self._file is not None:
             os.close(self._file)
             self._file = None

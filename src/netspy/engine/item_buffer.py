@@ -104,12 +104,21 @@ class ItemBuffer:
         await future
 
     async def _run(self) -> None:
+        try:
+            await self._flush()
+        finally:
+            self._idle()  # broken or cancelled: nobody will flush any more
+
+    def _idle(self) -> None:
+        for waiter in self._idle_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._idle_waiters.clear()
+
+    async def _flush(self) -> None:
         while True:
             if not self._items:
-                for waiter in self._idle_waiters:
-                    if not waiter.done():
-                        waiter.set_result(None)
-                self._idle_waiters.clear()
+                self._idle()
                 self._wake.clear()
                 await self._wake.wait()
             while len(self._items) < self._batch_size and not self._urgent:

@@ -66,6 +66,7 @@ class LeaseKeeper(threading.Thread):
         self._away = False
         self._loop_seen = time.monotonic()
         self._loop_warned = False
+        self._watching = True
 
     def stop(self) -> None:
         """End after the beat under way."""
@@ -193,9 +194,13 @@ class LeaseKeeper(threading.Thread):
         self._loop_seen = time.monotonic()
         self._loop_warned = False
 
+    def watch_no_more(self) -> None:
+        """The node is leaving: no more signs of life come from the loop, and leases are renewed until `stop`."""
+        self._watching = False
+
     def _watch_loop(self) -> None:
         silent = time.monotonic() - self._loop_seen
-        if silent < _LOOP_BLOCKED_S or self._loop_warned:
+        if silent < _LOOP_BLOCKED_S or self._loop_warned or not self._watching:
             return
         self._loop_warned = True
         self._log.warning(

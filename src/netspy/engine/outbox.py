@@ -45,6 +45,7 @@ class Outbox:
         self._give_up: list[tuple[Lease, bytes]] = []
         self._release: list[Lease] = []
         self._puts: list[tuple[Sequence[NewEntry], str | None, asyncio.Future[str | None]]] = []
+        self._putting: list[tuple[Sequence[NewEntry], str | None, asyncio.Future[Any]]] = []
         self._children = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -133,13 +134,19 @@ class Outbox:
         await future
 
     async def _run(self) -> None:
+        try:
+            await self._write()
+        except Exception as error:
+            for _, _, waiter in (*self._putting, *self._puts):
+                if not waiter.done():
+                    waiter.set_exception(error)  # nobody will write any more: don't leave them waiting
+            self._no_longer_busy()
+            raise
+
+    async def _write(self) -> None:
         while True:
             if not (self._settle or self._delay or self._give_up or self._release or self._puts):
-                self._busy = False
-                for waiter in self._idle_waiters:
-                    if not waiter.done():
-                        waiter.set_result(None)
-                self._idle_waiters.clear()
+                self._no_longer_busy()
                 self._wake.clear()
                 await self._wake.wait()
             self._busy = True
@@ -164,8 +171,16 @@ class Outbox:
                     self._gone(lease, ours=ours)
             self._on_progress()
 
+    def _no_longer_busy(self) -> None:
+        self._busy = False
+        for waiter in self._idle_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._idle_waiters.clear()
+
     async def _do_puts(self) -> None:
-        puts, self._puts = self._puts, []
+        self._putting = puts = self._puts
+        self._puts = []
         plain = [p for p in puts if p[1] is None]
         if plain:
             entries: list[NewEntry] = []

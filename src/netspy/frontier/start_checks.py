@@ -96,8 +96,8 @@ def check_joined(reply: list[Any], ns: str, owner: str, kind: str, layout: str) 
         raise ConfigError(
             f"the Redis namespace {ns} belongs to the {rest[1]} class {rest[0]}, and this is the {kind} "
             f"class {owner}; give "
-            "this spider its own redis_key, or, when the class was renamed, start it once with --take-over "
-            "(or clear the job with `netspy reset`)"
+            "this spider its own redis_key, or, when the class was renamed, start it once with take_over=True or "
+            "--take-over (or clear the job with `netspy reset`)"
         )
     if status == "VERSION":
         raise ConfigError(
