@@ -45,13 +45,16 @@ class Terminal:
         os.close(fd)
 
     def wait_for(self, pattern: str, seconds: float = 30) -> None:
-        """Until the pattern is on what was shown so far; a panel's lines end with a carriage return."""
-        found = wait_until(lambda: re.search(pattern, self.shown, re.S) is not None, seconds, step=0.02)
-        assert found, self.shown[-3000:]
+        """Until the pattern is in what was shown so far, without its colours."""
+        found = wait_until(
+            lambda: re.search(pattern, plain(self.script.stdout), re.S) is not None, seconds, step=0.02
+        )
+        assert found, plain(self.script.stdout)[-3000:]
 
-    @property
-    def shown(self) -> str:
-        return self.script.stdout
+
+def plain(shown: str) -> str:
+    """Text without cursor movements and colours, and without the terminal's echo of Ctrl-C."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\^C", "", shown)
 
 
 def children(pid: int) -> list[int]:
