@@ -185,3 +185,15 @@ def test_a_killed_embedded_server_is_started_again_and_the_crawl_goes_on(numbere
     assert result.stderr.count("the embedded Redis had died and was started again") == 1
     assert len(set(urls(tmp_path))) == 60
     assert EmbeddedRedis(tmp_path / ".netspy").running() is None
+
+
+@pytest.mark.parametrize("n", ["1", "2"])
+def test_a_forced_stop_leaves_no_embedded_server(numbered, tmp_path, n):
+    common = env(numbered, "embedded", N=n, PARSE_SLEEP="20")
+    with start_script(FLEET, env=common, cwd=tmp_path) as script:
+        numbered.wait_hits(2)
+        script.interrupt()
+        script.wait_line("once more to leave at once")
+        script.interrupt()
+        assert one_summary(script.finish(15).check(137))["outcome"] == "forced"
+    assert EmbeddedRedis(tmp_path / ".netspy").running() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from netspy.settings import Settings
 
 if TYPE_CHECKING:
     from netspy.downloader.contract import Downloader
+    from netspy.redisio.embedded import EmbeddedRedis
 
 EMBEDDED = "embedded"
 
@@ -125,10 +127,28 @@ def embedded_store(spider: Any, settings: Settings) -> Iterator[Settings]:
 
     server = EmbeddedRedis(settings.EMBEDDED_DATA_DIR)
     url = server.acquire()
+    _held.append(server)
     try:
         yield msgspec.structs.replace(settings, REDIS_URL=url)
     finally:
+        _held.remove(server)
         server.release()
+
+
+_held: list[EmbeddedRedis] = []
+"""The embedded servers that blocks of `embedded_store` use now."""
+
+
+def leave_embedded(within_s: float) -> None:
+    """For a process that is about to end without unwinding: give its embedded servers up, but don't wait for long."""
+
+    def leave() -> None:
+        for server in _held:
+            server.release()
+
+    thread = threading.Thread(target=leave, daemon=True)
+    thread.start()
+    thread.join(within_s)
 
 
 def _need_redis() -> None:

@@ -16,11 +16,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from netspy.engine.node import force_exit
 from netspy.errors import NetspyError
-from netspy.launch.single import failure_summary, run_single
+from netspy.launch.single import failure_summary, leave_at_once, run_single
 from netspy.observe import log
-from netspy.observe.outcome import ExitCode
 from netspy.observe.summary import RunSummary
 
 STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
@@ -159,7 +157,7 @@ def _main(
 
     def forced(summary: RunSummary) -> None:
         send(summary)
-        force_exit(int(ExitCode.FORCED))
+        leave_at_once()
 
     try:
         # The parent has said the warnings about settings.

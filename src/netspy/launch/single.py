@@ -189,4 +189,10 @@ def _forced(spider: Any, built: Any, started: datetime, shown: Progress) -> RunS
 
 def _say_and_leave(summary: RunSummary) -> None:
     print(summaries.line(summary), flush=True)  # noqa: T201 - the documented last line
+    leave_at_once()
+
+
+def leave_at_once() -> None:
+    """The end of a forced stop. Within half a second."""
+    assembly.leave_embedded(0.5)
     force_exit(int(ExitCode.FORCED))
