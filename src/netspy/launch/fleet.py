@@ -27,7 +27,7 @@ from netspy.observe.counters import NAMES
 from netspy.observe.outcome import ExitCode
 from netspy.observe.panel import make_progress
 from netspy.observe.summary import RunSummary
-from netspy.settings import Settings
+from netspy.settings import DEFAULT_ORIGIN, Settings
 
 _POLL_S = 0.2
 _FORCED_AFTER_S = 1.5
@@ -69,6 +69,10 @@ def run_fleet(spider: Any, processes: int) -> FleetEnd:
     # The nodes are users of an embedded server themselves: it serves on when this process is killed.
     with assembly.embedded_store(spider, loaded.settings) as settings:
         assembly.check_shared(spider, settings)
+        if loaded.origins["SPIDER_STARTUP_GRACE"] == DEFAULT_ORIGIN:
+            # The grace is for nodes that start apart. These start together and see one seeding lock: whoever finds it
+            # over and everything empty need not wait.
+            spider.override_settings({"SPIDER_STARTUP_GRACE": 0.0})
         with _Signals(children).passed_on() as signals:
             lifeline = Lifeline()
             _start(children, spider, processes, lifeline)
