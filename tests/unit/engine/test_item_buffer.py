@@ -1,0 +1,248 @@
+"""The item buffer: batches, acks after the store, back-pressure, dedup, and a store that takes nothing."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from netspy.engine.item_buffer import ItemBuffer
+from netspy.engine.yields import Out
+from netspy.errors import PipelineError
+from netspy.frontier.item_filter import MemoryItemFilter
+from netspy.messages.row import Row
+from netspy.observe.counters import Counters
+
+
+class Quiet:
+    def __init__(self):
+        self.lines = []
+
+    def _keep(self, message, *args):
+        self.lines.append(message.format(*args))
+
+    debug = info = warning = error = _keep
+
+
+class Writer:
+    """Keeps rows; can be made to wait, to fail and to refuse single rows."""
+
+    def __init__(self):
+        self.batches = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.failures = 0
+        self.refused = set()
+
+    async def write(self, batch):
+        await self.gate.wait()
+        if self.failures:
+            self.failures -= 1
+            raise PipelineError("disk full")
+        self.batches.append([row.data["n"] for row in batch])
+        at = [place for place, row in enumerate(batch) if row.data["n"] in self.refused]
+        return SimpleNamespace(stored=len(batch) - len(at), failed=len(at), failed_at=at)
+
+    def hurry(self, deadline):
+        """Nothing to hurry."""
+
+    async def close(self):
+        """Nothing to close."""
+
+
+class Page:
+    """The part of a page that the buffer knows."""
+
+    def __init__(self):
+        self.pending = 0
+        self.done = 0
+
+    def stored(self):
+        self.pending -= 1
+        self.done += 1
+
+
+class Rig:
+    def __init__(self, **settings):
+        self.writer = Writer()
+        self.counters = Counters()
+        self.log = Quiet()
+        self.alerts = []
+        self.told = 0
+        self.filter = settings.pop("item_filter", None)
+        self.buffer = ItemBuffer(
+            self.writer,
+            self.filter,
+            **{"batch_size": 3, "interval_s": 0.02, "bound": 10, **settings},
+            counters=self.counters,
+            logger=self.log,
+            alert=lambda kind, message: self.alerts.append((kind, message)),
+            on_stored=self._stored,
+        )
+        self.buffer.start()
+
+    def _stored(self):
+        self.told += 1
+
+
+@pytest.fixture
+async def make():
+    made = []
+
+    def rig(**settings):
+        made.append(Rig(**settings))
+        return made[-1]
+
+    yield rig
+    for one in made:
+        await one.buffer.stop()
+
+
+def rows(*numbers, fingerprints=False):
+    return [Out(Row("items", {"n": n}), b"%016d" % n if fingerprints else None) for n in numbers]
+
+
+async def test_a_full_batch_goes_at_once_and_a_small_one_after_the_interval(make):
+    rig = make(interval_s=0.05)
+    page = Page()
+    rig.buffer.add(page, rows(1, 2, 3, 4))
+    assert page.pending == 4
+    while page.done < 3:
+        await asyncio.sleep(0.001)
+    assert rig.writer.batches == [[1, 2, 3]]
+    while page.done < 4:
+        await asyncio.sleep(0.001)
+    assert rig.writer.batches == [[1, 2, 3], [4]]
+    assert page.pending == 0
+    assert rig.counters.get("items") == 4
+    assert rig.told == 2
+    assert rig.buffer.empty
+
+
+async def test_pages_learn_of_their_items_only_when_they_are_stored(make):
+    rig = make()
+    rig.writer.gate.clear()
+    page = Page()
+    rig.buffer.add(page, rows(1, 2, 3))
+    await asyncio.sleep(0.02)
+    assert page.pending == 3
+    assert len(rig.buffer) == 3
+    rig.writer.gate.set()
+    await rig.buffer.flush_all()
+    assert page.pending == 0
+
+
+async def test_flush_all_waits_for_everything_and_does_not_wait_for_the_interval(make):
+    rig = make(interval_s=60.0)
+    page = Page()
+    rig.buffer.add(page, rows(*range(8)))
+    await asyncio.wait_for(rig.buffer.flush_all(), 2)
+    assert page.done == 8
+    assert rig.writer.batches == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    await asyncio.wait_for(rig.buffer.flush_all(), 1)
+
+
+async def test_the_bound_holds_makers_back_until_there_is_room(make):
+    rig = make(bound=4)
+    rig.writer.gate.clear()
+    rig.buffer.add(Page(), rows(1, 2, 3, 4))
+    assert rig.buffer.full
+    waiting = asyncio.ensure_future(rig.buffer.room())
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    rig.writer.gate.set()
+    await asyncio.wait_for(waiting, 2)
+    assert not rig.buffer.full
+
+
+async def test_items_of_the_seeding_belong_to_no_page(make):
+    rig = make()
+    rig.buffer.add(None, rows(1))
+    await rig.buffer.flush_all()
+    assert rig.writer.batches == [[1]]
+
+
+async def test_a_store_that_takes_nothing_acks_nothing_and_alarms_once(make, monkeypatch):
+    rig = make()
+    rig.writer.failures = 3
+    rig.writer.gate.clear()
+    page = Page()
+    rig.buffer.add(page, rows(1, 2, 3))
+    slept = []
+
+    async def sleep(seconds):
+        slept.append(seconds)
+        assert rig.buffer.stuck == "disk full"
+        assert page.done == 0
+
+    monkeypatch.setattr("netspy.engine.item_buffer.asyncio.sleep", sleep)
+    rig.writer.gate.set()
+    await rig.buffer.flush_all()
+    monkeypatch.undo()
+    assert slept == [0.5, 1.0, 2.0]
+    assert [kind for kind, _ in rig.alerts] == ["items_stuck"]
+    assert rig.buffer.stuck is None
+    assert page.done == 3
+
+
+async def test_dead_lettered_rows_are_over_for_their_page_and_counted(make):
+    rig = make()
+    rig.writer.refused = {2}
+    page = Page()
+    rig.buffer.add(page, rows(1, 2, 3))
+    await rig.buffer.flush_all()
+    assert page.pending == 0
+    assert (rig.counters.get("items"), rig.counters.get("item_failed")) == (2, 1)
+
+
+async def test_known_items_are_left_out_within_and_across_batches(make):
+    rig = make(item_filter=MemoryItemFilter())
+    page = Page()
+    rig.buffer.add(page, rows(1, 1, 2, fingerprints=True))
+    await rig.buffer.flush_all()
+    rig.buffer.add(page, rows(2, 3, 1, fingerprints=True))
+    await rig.buffer.flush_all()
+    assert rig.writer.batches == [[1, 2], [3]]
+    assert rig.counters.get("item_dedup_dropped") == 3
+    assert page.pending == 0, "a page whose items are all known is done too"
+
+
+async def test_only_stored_items_are_known_afterwards(make):
+    rig = make(item_filter=MemoryItemFilter())
+    rig.writer.refused = {1}
+    rig.buffer.add(Page(), rows(1, 2, fingerprints=True))
+    await rig.buffer.flush_all()
+    rig.writer.refused = set()
+    rig.buffer.add(Page(), rows(1, 2, fingerprints=True))
+    await rig.buffer.flush_all()
+    assert rig.writer.batches == [[1, 2], [1]]
+
+
+async def test_without_its_filter_items_pass_and_it_is_counted(make):
+    class Away:
+        async def seen(self, fingerprints):
+            raise ConnectionError("away")
+
+        async def mark(self, fingerprints):
+            raise ConnectionError("away")
+
+    rig = make(item_filter=Away())
+    rig.buffer.add(Page(), rows(1, 2, 2, fingerprints=True))
+    await rig.buffer.flush_all()
+    assert rig.writer.batches == [[1, 2]]
+    assert rig.counters.get("dedup_degraded") == 3 + 2
+    assert any("not available" in line for line in rig.log.lines)
+
+
+async def test_when_the_flushing_breaks_nobody_waits_for_it(make):
+    rig = make()
+
+    async def broken(batch):
+        raise RuntimeError("a fault inside")
+
+    rig.writer.write = broken
+    page = Page()
+    rig.buffer.add(page, rows(1))
+    await asyncio.wait_for(rig.buffer.flush_all(), 2)
+    assert page.pending == 1
+    assert isinstance(rig.buffer.task.exception(), RuntimeError)
+    await asyncio.wait_for(rig.buffer.flush_all(), 2)

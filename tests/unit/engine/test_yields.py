@@ -1,0 +1,261 @@
+"""What a callback may yield, and what becomes of it: frontier entries, rows, or a report that names the line."""
+
+import datetime as dt
+import re
+
+import pytest
+
+from netspy.engine.callbacks import Callbacks
+from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, failure, user_line
+from netspy.errors import RequestError, SpiderError
+from netspy.messages.item import Item, UpdateItem
+from netspy.messages.request import Request
+from netspy.observe.counters import Counters
+from netspy.spiders.air import AirSpider
+from netspy.spiders.base import BaseParser
+
+
+class Log:
+    """A logger that keeps its lines."""
+
+    def __init__(self):
+        self.lines = []
+
+    def _keep(self, message, *args, **_):
+        self.lines.append(message.format(*args))
+
+    debug = info = warning = error = _keep
+
+
+class News(AirSpider):
+    def parse(self, request, response):
+        """A callback."""
+
+    def detail(self, request, response):
+        """Another one."""
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+@pytest.fixture
+def counters():
+    return Counters()
+
+
+@pytest.fixture
+def sorter(log, counters):
+    return make_sorter(log, counters)
+
+
+def make_sorter(log, counters, *, shared=False, ignore=None):
+    spider = News()
+    return Sorter(
+        spider,
+        Callbacks(spider, framework=BaseParser),
+        shared=shared,
+        default_table="items",
+        filter_items=True,
+        ignore=ignore,
+        counters=counters,
+        logger=log,
+    )
+
+
+def sort(sorter, *values, origin=None):
+    out = Yielded()
+    origin = origin or Origin("News.parse", b"c1", "http://example.com/")
+    for value in values:
+        sorter.sort(out, value, origin)
+    return out
+
+
+def test_every_allowed_kind_is_taken_and_nested_lists_are_opened(sorter, log):
+    called = []
+    out = sort(
+        sorter,
+        Request("http://example.com/1"),
+        {"a": 1},
+        Item(b=2),
+        None,
+        [Item(c=3), ({"d": 4}, [None])],
+        lambda: called.append(1),
+    )
+    assert [entry.payload.url for entry in out.children] == ["http://example.com/1"]
+    assert [row.row.data for row in out.rows] == [{"a": 1}, {"b": 2}, {"c": 3}, {"d": 4}]
+    assert called == [1]
+    assert log.lines == []
+    assert len(out) == 5
+
+
+@pytest.mark.parametrize(
+    "value", [42, "http://example.com/", b"x", 1.5, {1, 2}, Request, Item, object(), dt.date.today()]
+)
+def test_anything_else_is_refused_counted_and_named(sorter, log, counters, value):
+    out = sort(sorter, value)
+    assert len(out) == 0
+    assert counters.get("parse_error") == 1
+    [line] = log.lines
+    assert type(value).__name__ in line
+    assert "News.parse, while handling http://example.com/" in line
+
+
+def test_a_long_value_is_shown_short(sorter, log):
+    sort(sorter, "x" * 10_000)
+    assert len(log.lines[0]) < 400
+
+
+def test_a_report_names_the_line_that_yielded(sorter, log):
+    def generator():
+        yield None
+        yield 42
+
+    made = generator()
+    origin = Origin("News.parse", b"c1", "http://example.com/")
+    origin.generator = made
+    out = Yielded()
+    for value in made:
+        sorter.sort(out, value, origin)
+    line = generator.__code__.co_firstlineno + 2
+    assert f"News.parse (test_yields.py:{line}), while handling" in log.lines[0]
+
+
+def test_dicts_and_items_are_taken_as_they_are_at_the_yield(sorter):
+    row, item = {"n": 1}, Item(n=1)
+    out = sort(sorter, row, item)
+    row["n"] = item.n = 2
+    assert [one.row.data for one in out.rows] == [{"n": 1}, {"n": 1}]
+
+
+def test_items_carry_table_keys_pipelines_and_fingerprint(sorter):
+    class Product(Item):
+        __table_name__ = "products"
+        __unique_key__ = ("sku",)
+        __pipelines__ = ("a.B",)
+
+    class Price(UpdateItem):
+        __update_key__ = "sku"
+
+    out = sort(sorter, Product(sku="a", n=1), Product(sku="a", n=2), Price(sku="a"), {"sku": "a"})
+    first, second, price, plain = out.rows
+    assert first.row[:1] + first.row[2:] == ("products", ("a.B",), None, ("sku",))
+    assert first.fingerprint == second.fingerprint
+    assert price.row.update_keys == ("sku",)
+    assert plain.fingerprint is None
+    assert plain.row.table == "items"
+
+
+def test_an_item_at_fault_is_refused_alone(sorter, log, counters):
+    class Bad(Item):
+        def pre_to_db(self):
+            raise ValueError("no price")
+
+    class Keyed(Item):
+        __unique_key__ = ("sku",)
+
+    out = sort(sorter, {"n": 1}, Bad(a=1), Keyed(other=1), {"n": 2})
+    assert [row.row.data["n"] for row in out.rows] == [1, 2]
+    assert counters.get("item_failed") == 2
+    assert "pre_to_db raised ValueError: no price (test_yields.py:" in log.lines[0]
+
+
+def test_a_yielded_function_at_fault_is_refused_alone(sorter, log, counters):
+    async def later():
+        """Nobody awaits it here."""
+
+    def broken():
+        raise ValueError("no luck")
+
+    sort(sorter, broken, later)
+    assert counters.get("parse_error") == 2
+    assert "no luck" in log.lines[0]
+    assert "async def" in log.lines[1]
+
+
+def test_a_bad_address_is_skipped_warned_of_once_and_counted_each_time(sorter, log, counters):
+    out = sort(sorter, *[Request("htp//example.com/x") for _ in range(3)], Request("http://example.com/"))
+    assert len(out.children) == 1
+    assert counters.get("invalid_url") == 3
+    assert counters.get("parse_error") == 0
+    assert sum("htp//example.com/x" in line for line in log.lines) == 1
+
+
+def test_equal_requests_have_one_identity_unless_they_bypass_the_filter(sorter):
+    plain = sort(sorter, Request("http://example.com/?b=1&a=2"), Request("http://EXAMPLE.com/./?a=2&b=1#x"))
+    assert plain.children[0].id == plain.children[1].id
+    origin = Origin("News.parse", b"c1")
+    bypass = [Request("http://example.com/", filter_repeat=False) for _ in range(3)]
+    ids = [entry.id for entry in sort(sorter, *bypass, origin=origin).children]
+    assert len(set(ids)) == 3
+    again = [entry.id for entry in sort(sorter, *bypass, origin=Origin("News.parse", b"c1")).children]
+    assert again == ids, "the same parent run again yields the same children"
+    other = [entry.id for entry in sort(sorter, *bypass, origin=Origin("News.parse", b"c2")).children]
+    assert not set(other) & set(ids)
+
+
+def test_entries_carry_priority_and_site(sorter):
+    first, second, third = sort(
+        sorter,
+        Request("http://a.example/1", priority=5),
+        Request("http://a.example/2"),
+        Request("http://b.example/"),
+    ).children
+    assert (first.priority, second.priority) == (5, 300)
+    assert first.site == second.site != third.site
+
+
+@pytest.mark.parametrize("role", ["callback", "errback", "download_midware"])
+def test_an_unknown_name_is_refused_with_a_suggestion(sorter, log, counters, role):
+    assert sort(sorter, Request("http://example.com/", **{role: "detial"})).children == []
+    assert f"whose {role} is unknown: News has no method 'detial'; did you mean 'detail'?" in log.lines[0]
+    assert counters.get("parse_error") == 1
+
+
+def test_one_process_takes_any_callable_and_several_only_what_has_a_name(log, counters):
+    request = Request("http://example.com/", callback=lambda request, response: None)
+    assert len(sort(make_sorter(log, counters), request).children) == 1
+    assert sort(make_sorter(log, counters, shared=True), request).children == []
+    assert "a lambda has no name to travel by" in log.lines[0]
+    bad = Request("http://example.com/", callback=7)
+    assert sort(make_sorter(log, counters), bad).children == []
+
+
+def test_what_travels_is_bytes_and_what_stays_is_the_request_itself(log, counters):
+    request = Request("http://example.com/", cb_kwargs={"day": dt.date(2024, 2, 29)})
+    assert sort(make_sorter(log, counters), request).children[0].payload is request
+    packed = sort(make_sorter(log, counters, shared=True), request).children[0].payload
+    assert Request.unpack(packed).cb_kwargs == {"day": dt.date(2024, 2, 29)}
+
+
+def test_as_iterator_knows_what_plain_callbacks_return():
+    assert as_iterator(None) is None
+    assert list(as_iterator([1, 2])) == [1, 2]
+    assert list(as_iterator({"a": 1})) == [{"a": 1}]
+    made = iter((1,))
+    assert as_iterator(made) is made
+
+
+def test_drawing_stops_at_the_limit_and_says_whether_there_may_be_more():
+    got = []
+    values = iter(range(5))
+    assert draw(values, got.append, got.__len__, 3)
+    assert got == [0, 1, 2]
+    assert not draw(values, got.append, got.__len__, 10)
+    assert got == [0, 1, 2, 3, 4]
+
+
+def test_user_line_is_the_last_frame_of_the_users_code():
+    with pytest.raises(RequestError) as raised:
+        Request("http://example.com/", priority="high")
+    assert re.fullmatch(r"test_yields\.py:\d+", user_line(raised.value))
+    assert user_line(ValueError("never raised")) == "?"
+
+
+def test_sys_exit_is_an_error_like_others():
+    made = failure(SystemExit(3))
+    assert isinstance(made, SpiderError)
+    assert "self.stop()" in str(made)
+    kept = ValueError("x")
+    assert failure(kept) is kept
