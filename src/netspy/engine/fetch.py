@@ -10,7 +10,7 @@ from typing import Any, Literal
 from netspy.downloader.contract import Downloader
 from netspy.engine.shelf import Shelf
 from netspy.engine.threads import CallbackPool
-from netspy.errors import SpiderError
+from netspy.errors import ConfigError, SpiderError
 from netspy.messages.request import Request
 from netspy.messages.response import Response
 
@@ -59,10 +59,15 @@ class Fetcher:
         return await result if inspect.isawaitable(result) else result
 
     async def open(self) -> None:
-        """Open the middlewares, outermost first. Raises what they raise."""
+        """Open the middlewares, outermost first. Raises ConfigError for what they raise."""
         for middleware in self._middlewares:
             if hasattr(middleware, "open"):
-                await self._call(middleware.open)
+                try:
+                    await self._call(middleware.open)
+                except Exception as error:
+                    raise ConfigError(
+                        f"middleware {type(middleware).__name__} can't be opened: {type(error).__name__}: {error}"
+                    ) from error
 
     async def close(self) -> None:
         """Close the middlewares, innermost first."""

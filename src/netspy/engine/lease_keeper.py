@@ -66,7 +66,7 @@ class LeaseKeeper(threading.Thread):
         self._away = False
         self._loop_seen = time.monotonic()
         self._loop_warned = False
-        self._watching = True
+        self._watching = False  # from the loop's first sign of life to the node's leaving
 
     def stop(self) -> None:
         """End after the beat under way."""
@@ -193,6 +193,7 @@ class LeaseKeeper(threading.Thread):
         """Called on the loop now and then."""
         self._loop_seen = time.monotonic()
         self._loop_warned = False
+        self._watching = True
 
     def watch_no_more(self) -> None:
         """The node is leaving: no more signs of life come from the loop, and leases are renewed until `stop`."""

@@ -143,7 +143,14 @@ class Node:
 
     async def run(self) -> Ended:
         """From open to close."""
-        await self._frontier.open()
+        try:
+            await self._frontier.open()
+        except StoreLostError:
+            if self._stopping is None:
+                raise
+            # Told to stop while it waited for a store that is away: that is how it ended, the store is not lost.
+            await self._frontier.close()
+            return self._stopping
         for warning in self._frontier.warnings:
             self._log.warning("{}", warning)
         if self._p.on_open is not None:
@@ -233,12 +240,14 @@ class Node:
         helpers: list[asyncio.Task[Any]] = []
         workers: list[asyncio.Task[None]] = []
         try:
+            if keeper is not None:
+                keeper.start()  # what comes next may take its time, and others must see that this node lives
             await fetcher.open()
             await self._call_hook("start_callback")
             outbox.start()
             items.start()
             if keeper is not None:
-                keeper.start()
+                keeper.loop_alive()
             workers = [
                 asyncio.create_task(self._worker(), name=f"netspy-worker-{n}")
                 for n in range(self._settings.SPIDER_THREAD_COUNT)
@@ -643,6 +652,8 @@ class Node:
         aborted = self._stopping is None or self._stopping.outcome == "store_lost"
         if self._seeder is not None:
             self._seeder.stop()
+        if keeper is not None:
+            keeper.watch_no_more()
         for task in helpers:
             if task.get_name() != "netspy-seed":
                 task.cancel()
@@ -678,10 +689,10 @@ class Node:
             )
         await self._items.stop()
         await self._outbox.stop()
-        if keeper is not None:
-            keeper.stop()
         self._crawl.complaints.flush(everything=True)
         self._sorter.complaints.flush(everything=True)
+        if keeper is not None:
+            keeper.stop()
         await self._call_hook_bounded("end_callback", deadline)
         await self._bounded(self._fetcher.close(), deadline + 1.0, "middlewares did not close in time")
         await self._bounded(self._p.writer.close(), deadline + 1.0, "pipelines did not close in time")
