@@ -179,7 +179,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     REDIS_URL: Annotated[
         str,
         _doc(
-            'redis://, rediss://, unix:// or "embedded" (a private server in EMBEDDED_DATA_DIR).',
+            "redis://, rediss:// (TLS), unix://, redis+sentinel://, redis+cluster:// or "
+            '"embedded" (a private server in EMBEDDED_DATA_DIR).',
             "URL",
             "distributed",
         ),
@@ -709,7 +710,9 @@ def hide_password(url: str) -> str:
         kept = []
         for part in query.split("&"):
             key, eq, _value = part.partition("=")
-            kept.append(f"{key}=***" if eq and key.lower() in {"password", "token", "secret"} else part)
+            kept.append(
+                f"{key}=***" if eq and key.lower().endswith(("password", "token", "secret")) else part
+            )
         tail = base + "?" + "&".join(kept)
     return f"{scheme}://{authority}{tail}"
 

@@ -79,7 +79,7 @@ class SharedView:
     def __init__(self, settings: Settings, scope: RunScope) -> None:
         self._settings = settings
         self._scope = scope
-        self._client = clients.async_client(settings, pool_size=1)
+        self._client = clients.async_client(settings, key=scope.job, pool_size=1)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def look(self) -> Status:
@@ -115,7 +115,7 @@ class ClusterView:
     def __init__(self, spider: Any, settings: Settings) -> None:
         self.settings = settings
         self.scope = scope_of(spider, settings)
-        self.client = clients.sync_client(settings)
+        self.client = clients.sync_client(settings, key=self.scope.job)
 
     def look(self) -> Status | None:
         """One snapshot; None while Redis is away."""
@@ -165,7 +165,7 @@ def fresh_budget(payload: bytes) -> bytes:
 
 def requeue_failed(spider: Any, settings: Settings, scope: RunScope) -> None:
     """RETRY_FAILED_ON_START: move failed requests back to the queue, with a fresh retry budget."""
-    client = clients.sync_client(settings)
+    client = clients.sync_client(settings, key=scope.job)
 
     def edit(payload: bytes) -> bytes:
         try:

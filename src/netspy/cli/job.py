@@ -111,7 +111,7 @@ def connected(job: Job) -> Iterator[redis.Redis]:
     with _server(job.settings) as settings:
         from netspy.redisio.client import sync_client
 
-        client = sync_client(settings)
+        client = sync_client(settings, key=job.scope.job)
         from redis.exceptions import RedisError
 
         try:

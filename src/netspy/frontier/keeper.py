@@ -62,12 +62,11 @@ class RedisKeeper:
         self._reporting_as = ""
         self._counted: dict[str, int] = {}
         self._counted_before: dict[str, int] = {}
-        self._client = clients.sync_client(settings, url=url, on_connect=self._greet)
+        self._client = clients.sync_client(settings, url=url, key=made.keys.meta, hello=self._hello)
 
-    def _greet(self, connection: Any) -> None:
+    def _hello(self, connection: Any) -> None:
         from redis.exceptions import ResponseError
 
-        connection.on_connect()
         connection.send_command("INFO", "server")
         try:
             info = connection.read_response()

@@ -55,7 +55,7 @@ class Session:
         self.warnings: list[str] = []
         self.full = False
         self.started = time.time()
-        self.link = AsyncLink(settings, url=url, hello=self._hello, on_outage=on_outage)
+        self.link = AsyncLink(settings, url=url, key=made.keys.meta, hello=self._hello, on_outage=on_outage)
         self.clock_ms = clock_ms
         self.monotonic = monotonic
         self._on_history = on_history

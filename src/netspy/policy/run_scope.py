@@ -14,6 +14,8 @@ from netspy.errors import ConfigError
 if TYPE_CHECKING:
     from netspy.settings import Settings
 
+CLUSTER_SCHEMES = frozenset({"redis+cluster", "rediss+cluster"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunScope:
@@ -45,18 +47,20 @@ def run_scope(
     redis_key: str | None = None,
     *,
     use_run_id: bool = True,
-    cluster: bool = False,
+    cluster: bool | None = None,
 ) -> RunScope:
     """The names for a spider class. `redis_key` defaults to the class name; BatchSpider ignores RUN_ID.
 
-    In Redis Cluster the job is a hash tag, so that all keys of a job share one slot. Raises ConfigError for a
-    name that would collide with another key.
+    In Redis Cluster the job is a hash tag, so that all keys of a job share one slot; `cluster` None goes by
+    REDIS_URL. Raises ConfigError for a name that would collide with another key.
     """
     key = class_name if redis_key is None else redis_key
     prefix = settings.REDIS_KEY_PREFIX
     run_id = settings.RUN_ID if use_run_id else ""
     check_names(prefix, key, run_id)
     job = f"{prefix}:{key}"
+    if cluster is None:
+        cluster = settings.REDIS_URL.partition("://")[0] in CLUSTER_SCHEMES
     if cluster:
         job = "{" + job + "}"
     ns = f"{job}:run:{run_id}" if run_id else job

@@ -1,7 +1,14 @@
 """Redis clients made from settings, and what their errors mean.
 
 redis-py sends a command again by itself after a cut connection unless told not to. Ours are told not to: who
-calls knows whether a repeat is safe, and how long to wait.
+calls knows whether a repeat is safe, and how long to wait. So each role has its own patience:
+
+    loop      AsyncLink waits and repeats, for ever or REDIS_OUTAGE_TIMEOUT; what it sends is safe to repeat
+    keeper    tries twice (a connection may merely have been cut), then leaves it to its next beat
+    commands  CLI_PATIENCE_S for the first answer, then nothing is repeated: what they print must be true
+
+A new connection resolves the host's name anew, and asks sentinels or cluster nodes anew where the server is. In
+Redis Cluster a client is tied to one slot, that of `key`: all keys of a job are in it.
 """
 
 from __future__ import annotations
@@ -9,84 +16,87 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from netspy.errors import ConfigError, MissingExtraError, StoreUnavailableError
+from netspy.redisio.address import Address, read_address
+from netspy.redisio.place import Place, WrongPlaceError
 from netspy.settings import Settings, hide_password
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable
 
     import redis
     import redis.asyncio
 
-SCHEMES = ("redis://", "rediss://", "unix://")
 POOL_SIZE = 4
 BACKOFF_FIRST_S = 0.05
 BACKOFF_CAP_S = 2.0
+CLI_PATIENCE_S = 1.0
 
 Trouble = Literal["away", "full", "config", "type"]
 
 
-def checked_url(url: str) -> str:
-    """`url` when its scheme is one of ours. Raises ConfigError."""
-    if url.startswith(SCHEMES):
-        return url
-    raise ConfigError(
-        f"REDIS_URL={hide_password(url)!r} is no Redis address; write redis://host:6379/0, rediss://… for "
-        "TLS or "
-        "unix:///path/to/socket"
-    )
+def _made(settings: Settings, url: str | None, key: str) -> tuple[Address, Any, dict[str, Any]]:
+    """The address, where it leads, and the options of a connection without retry and greeting."""
+    address = read_address(url or settings.REDIS_URL)
+    slot = -1
+    if address.kind == "cluster":
+        from redis.crc import key_slot
 
-
-def _options(settings: Settings, retries: int) -> dict[str, Any]:
-    from redis.backoff import ExponentialBackoff, NoBackoff
-
-    backoff = ExponentialBackoff(cap=BACKOFF_CAP_S, base=BACKOFF_FIRST_S) if retries else NoBackoff()
-    return {
-        "backoff": backoff,
+        if not key:
+            raise ValueError("in Redis Cluster a client needs a key of the job")
+        slot = key_slot(key.encode())
+    options: dict[str, Any] = {
+        "username": address.username,
+        "password": address.password,
+        "db": address.db,
         "socket_connect_timeout": settings.REDIS_CONNECT_TIMEOUT,
         # A script answers within milliseconds, so a silent connection is a dead one.
         "socket_timeout": settings.REDIS_CONNECT_TIMEOUT,
-        "socket_keepalive": True,
         "health_check_interval": 0,
         "protocol": 2,
         "driver_info": None,
+        **address.options,
     }
+    if address.kind == "unix":
+        options["path"] = address.path
+    else:
+        options["host"], options["port"] = address.hosts[0]
+        options["socket_keepalive"] = True
+    return address, Place(address, slot), options
 
 
 def async_client(
     settings: Settings,
     *,
     url: str | None = None,
+    key: str = "",
     pool_size: int = POOL_SIZE,
-    retries: int = 0,
-    on_connect: Callable[[Any], Coroutine[Any, Any, None]] | None = None,
+    hello: Callable[[Any], Awaitable[None]] | None = None,
 ) -> redis.asyncio.Redis:
     """An asyncio client with a pool of at most `pool_size` connections, which callers wait for in turn.
 
-    `on_connect` replaces the handshake: it gets each new connection and must await its `on_connect()` first.
-    `retries` repeats a failed command, with a capped back-off; leave it 0 where a repeat isn't safe. Nothing
-    is sent yet. Raises ConfigError for a wrong URL, MissingExtraError without redis-py.
+    `hello` gets each new connection after its handshake, before any other command is sent on it. Nothing is
+    sent yet. Raises ConfigError for a wrong URL, MissingExtraError without redis-py.
     """
     try:
         from redis.asyncio import BlockingConnectionPool, Redis
         from redis.asyncio.retry import Retry
+        from redis.backoff import NoBackoff
     except ImportError:
         raise MissingExtraError("a Redis spider", "redis") from None
-    options = _options(settings, retries)
-    retry = Retry(options.pop("backoff"), retries)
-    address = checked_url(url or settings.REDIS_URL)
-    if address.startswith("unix://"):
-        options.pop("socket_keepalive")
-    try:
-        pool = BlockingConnectionPool.from_url(
-            address,
-            max_connections=pool_size,
-            timeout=None,
-            retry=retry,
-            redis_connect_func=on_connect,
-            **options,
-        )
-    except ValueError as error:
-        raise ConfigError(f"REDIS_URL={hide_password(address)!r} can't be read: {error}") from None
+    address, place, options = _made(settings, url, key)
+    from netspy.redisio import connections as c
+
+    kind: Any = c.AsyncUnixConnection if address.kind == "unix" else c.AsyncTcpConnection
+    options["retry"] = Retry(NoBackoff(), 0)
+    pool = BlockingConnectionPool(
+        connection_class=c.AsyncTlsConnection if address.tls else kind,
+        max_connections=pool_size,
+        timeout=None,
+        redis_connect_func=c.async_greeting(hello),
+        place=place,
+        lookup=c.lookup_options(address, options),
+        **options,
+    )
     return Redis.from_pool(pool)
 
 
@@ -94,32 +104,31 @@ def sync_client(
     settings: Settings,
     *,
     url: str | None = None,
+    key: str = "",
     pool_size: int = 1,
-    retries: int = 0,
-    on_connect: Callable[[Any], None] | None = None,
+    hello: Callable[[Any], None] | None = None,
 ) -> redis.Redis:
     """A blocking client, as `async_client`."""
     try:
         from redis import BlockingConnectionPool, Redis
+        from redis.backoff import NoBackoff
         from redis.retry import Retry
     except ImportError:
         raise MissingExtraError("a Redis spider", "redis") from None
-    options = _options(settings, retries)
-    retry = Retry(options.pop("backoff"), retries)
-    address = checked_url(url or settings.REDIS_URL)
-    if address.startswith("unix://"):
-        options.pop("socket_keepalive")
-    try:
-        pool = BlockingConnectionPool.from_url(
-            address,
-            max_connections=pool_size,
-            timeout=None,
-            retry=retry,
-            redis_connect_func=on_connect,
-            **options,
-        )
-    except ValueError as error:
-        raise ConfigError(f"REDIS_URL={hide_password(address)!r} can't be read: {error}") from None
+    address, place, options = _made(settings, url, key)
+    from netspy.redisio import connections as c
+
+    kind: Any = c.UnixConnection if address.kind == "unix" else c.TcpConnection
+    options["retry"] = Retry(NoBackoff(), 0)
+    pool = BlockingConnectionPool(  # type: ignore[no-untyped-call]
+        connection_class=c.TlsConnection if address.tls else kind,
+        max_connections=pool_size,
+        timeout=None,
+        redis_connect_func=c.greeting(hello),
+        place=place,
+        lookup=c.lookup_options(address, options),
+        **options,
+    )
     return Redis.from_pool(pool)
 
 
@@ -159,7 +168,10 @@ def trouble_of(error: BaseException) -> Trouble | None:
         error, e.AuthenticationError | e.AuthorizationError | e.NoPermissionError | e.InvalidResponse
     ):
         return "config"
-    if any(mark in text for mark in _CONFIG):
+    if any(mark in text for mark in _CONFIG) or is_tls_refusal(text) or _wrong_place(error) is not None:
+        return "config"
+    # Where several nodes are expected, redirections are followed and don't come here.
+    if isinstance(error, e.AskError | e.ClusterCrossSlotError):
         return "config"
     if text.startswith(("NETSPYTYPE", "NETSPYLAYOUT")):
         return "type"
@@ -179,6 +191,42 @@ def trouble_of(error: BaseException) -> Trouble | None:
     return None
 
 
+_TLS_REFUSALS = (
+    "CERTIFICATE_VERIFY_FAILED",
+    "CERTIFICATE_REQUIRED",
+    "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_REVOKED",
+    "CERTIFICATE_UNKNOWN",
+    "BAD_CERTIFICATE",
+    "UNSUPPORTED_CERTIFICATE",
+    "UNKNOWN_CA",
+    "ACCESS_DENIED",
+    "WRONG_VERSION_NUMBER",
+    "HANDSHAKE_FAILURE",
+    "UNSUPPORTED_PROTOCOL",
+    "PROTOCOL_VERSION",
+    "KEY_VALUES_MISMATCH",
+)
+
+
+def is_tls_refusal(text: str) -> bool:
+    """Whether an error says that one side doesn't accept the other's certificate or TLS.
+
+    redis-py keeps no more of it than the text.
+    """
+    return "SSL" in text and any(mark in text for mark in _TLS_REFUSALS)
+
+
+def _wrong_place(error: BaseException) -> WrongPlaceError | None:
+    """The WrongPlaceError that redis-py wrapped."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, WrongPlaceError):
+            return inner
+        inner = inner.__cause__
+    return None
+
+
 def one_line(error: BaseException) -> str:
     """The error's text in one line; redis-py's texts carry no password."""
     text = " ".join(str(error).split())
@@ -194,16 +242,51 @@ def unavailable(url: str, error: BaseException, waited_s: float) -> StoreUnavail
 
 
 def unusable(url: str, error: BaseException) -> ConfigError:
-    """The error for a Redis that refuses us: password, rights, database number, or something that is no
-    Redis.
+    """The error for a Redis that refuses us: password, rights, database number, certificate, or something that
+    is no Redis.
     """
     text = one_line(error)
+    if (wrong := _wrong_place(error)) is not None:
+        return ConfigError(f"Redis at {hide_password(url)} can't be found: {one_line(wrong)}")
+    if is_tls_refusal(text):
+        return ConfigError(
+            f"Redis at {hide_password(url)} can't be reached over TLS ({text}); {_tls_remedy(text)}"
+        )
     if "DB index" in text:
         remedy = "use a database number that the server has, e.g. /0 at the end of REDIS_URL"
     elif "NOPERM" in text or "no permissions" in text:
-        remedy = "give the Redis user the rights for its keys, EVALSHA, EVAL and the commands in the scripts"
+        remedy = (
+            "give the Redis user the rights for its keys, EVALSHA, EVAL and the commands in the scripts "
+            "(docs/redis-topologies.md has the rule)"
+        )
     elif any(word in text for word in ("NOAUTH", "WRONGPASS", "invalid", "password", "Authentication")):
         remedy = "put the right user and password into REDIS_URL: redis://user:password@host:6379/0"
+    elif _redirected(error):
+        remedy = "it is a node of a Redis Cluster: write redis+cluster://host:port,host:port"
     else:
         remedy = "check that REDIS_URL names a Redis server"
     return ConfigError(f"Redis at {hide_password(url)} refuses this program ({text}); {remedy}")
+
+
+def _redirected(error: BaseException) -> bool:
+    from redis import exceptions as e
+
+    return isinstance(error, e.AskError | e.ClusterCrossSlotError)
+
+
+def _tls_remedy(text: str) -> str:
+    if "WRONG_VERSION_NUMBER" in text:
+        return "this port speaks no TLS: write redis:// instead of rediss://, or name its TLS port"
+    if "Hostname mismatch" in text or "IP address mismatch" in text:
+        return (
+            "connect by a name that the certificate holds, or, where its names can't be right, add "
+            "ssl_check_hostname=false to the query of REDIS_URL"
+        )
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return (
+            "name the CA that signed its certificate: …?ssl_ca_certs=/path/to/ca.pem at the end of REDIS_URL"
+        )
+    return (
+        "the server wants a certificate of this program that it accepts: "
+        "…?ssl_certfile=/path/to/client.pem&ssl_keyfile=/path/to/client.key"
+    )

@@ -37,10 +37,13 @@ class AsyncLink:
         settings: Settings,
         *,
         url: str | None = None,
+        key: str = "",
         hello: Callable[[Any], Awaitable[None]] | None = None,
         on_outage: Callable[[bool, float], None] | None = None,
     ) -> None:
-        """`hello` gets each new connection after its handshake, before any other command is sent on it."""
+        """`hello` gets each new connection after its handshake, before any other command is sent on it. `key`:
+        any of the job's, as for `async_client`.
+        """
         self.url = url or settings.REDIS_URL
         self._timeout = settings.REDIS_OUTAGE_TIMEOUT
         self._on_outage = on_outage
@@ -49,12 +52,7 @@ class AsyncLink:
         self._stopped = False
         self._stop: asyncio.Event | None = None
 
-        async def greet(connection: Any) -> None:
-            await connection.on_connect()
-            if hello is not None:
-                await hello(connection)
-
-        self.client = clients.async_client(settings, url=self.url, on_connect=greet)
+        self.client = clients.async_client(settings, url=self.url, key=key, hello=hello)
 
     def give_up_waiting(self) -> None:
         """From now on a call that finds the server away fails at once, and those that wait fail now."""
