@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from frontier_rig import Clock, Rig, entry
 
+from netspy.errors import ConfigError
 from netspy.frontier.dedup import BloomFilter
+from netspy.messages.entry import NewEntry
 from netspy.policy.bloom import plan
 from netspy.redisio.client import sync_client
 
@@ -25,11 +27,15 @@ async def rig(request):
 
 
 async def test_the_scripts_set_exactly_the_bits_of_the_filter_in_the_process(rig):
-    node = await rig.node()
+    """Repeats too, within a batch and of the other node's; the two extreme fingerprints use each segment's ends."""
+    node, other = await rig.node(), await rig.node()
     here = BloomFilter(plan(100, 1e-3, 3))
+    ends = [NewEntry(b"{}", byte * 16, 300.0, "0a0b0c0d") for byte in (b"\0", b"\xff")]
     for start in range(0, 800, 40):
-        batch = [entry(i) for i in range(start, start + 40)]
-        assert await node.put(batch) == [here.add(e.id) for e in batch]
+        batch = [entry(i) for i in range(max(0, start - 20), start + 40)]
+        batch += [*ends, batch[-1]]
+        putter = other if start % 80 else node
+        assert await putter.put(batch) == [here.add(e.id) for e in batch]
     client = sync_client(node.settings)
     stored = [client.get(key) for key in node.keys.requests.bloom]
     assert stored == [bytes(bits) for bits in here._layers]
@@ -69,6 +75,17 @@ async def test_deleting_the_bits_without_the_count_still_finds_repeats(rig):
     assert all(await other.put([entry(i) for i in range(100, 200)]))
     third = await rig.node()
     assert not any(await third.put([entry(i) for i in range(100, 200)]))
+    client.close()
+
+
+async def test_bits_in_blocks_of_another_size_stop_the_start(rig):
+    node = await rig.node()
+    await node.put([entry(1)])
+    client = sync_client(node.settings)
+    line = client.hget(node.keys.requests.layout, "layout").decode()
+    client.hset(node.keys.requests.layout, "layout", line.replace("block2", "block1"))
+    with pytest.raises(ConfigError, match=r"block1.*netspy reset"):
+        await rig.node()
     client.close()
 
 

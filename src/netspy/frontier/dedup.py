@@ -82,35 +82,28 @@ class ExactFilter:
             self.ids.update(pieces)
 
 
-def _mask_tables() -> list[list[int]]:
-    """For each pair of words and each 10 bits of a fingerprint: the two bits they set in a 512-bit block."""
-    tables = []
-    for pair in range(8):
-        low, high = 64 * pair, 64 * pair + 32
-        tables.append([(1 << (low + (v & 31))) | (1 << (high + (v >> 5))) for v in range(1024)])
-    return tables
-
-
-_MASKS: list[list[int]] = []
+_PAIRS: list[bytes] = []
+"""For each 12 bits of a fingerprint: the two bits they set in two neighbouring 64-bit segments, 16 bytes."""
 
 
 def block_mask(fingerprint: bytes) -> int:
     """The 16 bits of a fingerprint in its block, as a little-endian number; the same as `lua/dedup.lua`."""
-    if not _MASKS:
-        _MASKS.extend(_mask_tables())
-    t = _MASKS
-    a = int.from_bytes(fingerprint[6:11])
-    b = int.from_bytes(fingerprint[11:16])
-    return (
-        t[0][a & 1023]
-        | t[1][a >> 10 & 1023]
-        | t[2][a >> 20 & 1023]
-        | t[3][a >> 30]
-        | t[4][b & 1023]
-        | t[5][b >> 10 & 1023]
-        | t[6][b >> 20 & 1023]
-        | t[7][b >> 30]
+    if not _PAIRS:
+        _PAIRS.extend(((1 << (v & 63)) | (1 << (64 + (v >> 6)))).to_bytes(16, "little") for v in range(4096))
+    t = _PAIRS
+    a = int.from_bytes(fingerprint[4:10], "little")
+    b = int.from_bytes(fingerprint[10:16], "little")
+    pairs = (
+        t[a & 4095],
+        t[a >> 12 & 4095],
+        t[a >> 24 & 4095],
+        t[a >> 36],
+        t[b & 4095],
+        t[b >> 12 & 4095],
+        t[b >> 24 & 4095],
+        t[b >> 36],
     )
+    return int.from_bytes(b"".join(pairs), "little")
 
 
 class BloomFilter:
@@ -130,7 +123,7 @@ class BloomFilter:
         self._layers: list[bytearray] = []
 
     def _known(self, fingerprint: bytes, mask: int) -> bool:
-        number = int.from_bytes(fingerprint[:6])
+        number = int.from_bytes(fingerprint[:4], "little")
         for bits, layer in zip(
             reversed(self._layers), reversed(self.plan.layers[: len(self._layers)]), strict=True
         ):
@@ -148,7 +141,7 @@ class BloomFilter:
         while len(self._layers) <= number:
             self._layers.append(bytearray(self.plan.layers[len(self._layers)].size))
         bits = self._layers[number]
-        at = int.from_bytes(fingerprint[:6]) % self.plan.layers[number].blocks * BLOCK_BYTES
+        at = int.from_bytes(fingerprint[:4], "little") % self.plan.layers[number].blocks * BLOCK_BYTES
         block = int.from_bytes(bits[at : at + BLOCK_BYTES], "little") | mask
         bits[at : at + BLOCK_BYTES] = block.to_bytes(BLOCK_BYTES, "little")
         self.count += 1

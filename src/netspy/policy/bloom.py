@@ -1,9 +1,14 @@
 """How large a layered Bloom filter is: pure arithmetic, shared by the in-process filter and the Redis one.
 
-A layer is a row of 64-byte blocks. A fingerprint (16 bytes) chooses one block by its first 48 bits and sets
-one bit in each of the block's sixteen 32-bit words by its other 80 bits (16 × 5). One block per fingerprint
+A layer is a row of 128-byte blocks. A fingerprint (16 bytes) chooses one block by its first 32 bits and sets
+one bit in each of the block's sixteen 64-bit segments by its other 96 bits (16 × 6). One block per fingerprint
 costs one read and one write, at the price of more memory than a filter whose bits lie anywhere: blocks fill
-unevenly, so the error is an average over a Poisson distribution of how full they are.
+unevenly, so the error is an average over a Poisson distribution of how full they are. The larger the block,
+the more even: with 128 bytes, up to eight layers from an error of 1e-6 on stay below 1.4 times a classic
+filter's memory.
+
+The block is the 32 bits modulo the layer's blocks. The first blocks are chosen more often than the last by
+one part in 2^32 / blocks: one in 1024 in the largest layer that Redis can hold, which doesn't change the error.
 
 When a layer is full the next one begins, with twice the capacity and half the error. The errors form a
 geometric series, so the whole filter stays below twice the error of its first layer, however many layers
@@ -18,17 +23,17 @@ from typing import NamedTuple
 
 from netspy.errors import ConfigError
 
-BLOCK_BYTES = 64
+BLOCK_BYTES = 128
 BLOCK_BITS = 8 * BLOCK_BYTES
-WORDS = 16
-WORD_BITS = 32
-LAYOUT_VERSION = "block1"
+SEGMENTS = 16
+SEGMENT_BITS = 64
+LAYOUT_VERSION = "block2"
 MAX_LAYER_BYTES = 512 * 1024 * 1024
 """A Redis string holds at most 512 MB (proto-max-bulk-len's default)."""
 
 
 class Layer(NamedTuple):
-    """One layer: how many fingerprints it takes at its error, and its size in 64-byte blocks."""
+    """One layer: how many fingerprints it takes at its error, and its size in 128-byte blocks."""
 
     capacity: int
     error: float
@@ -74,8 +79,8 @@ class BloomPlan(NamedTuple):
 def block_error(keys_per_block: float) -> float:
     """The chance that a new fingerprint is taken for a known one, with that many keys per block on average.
 
-    A block that got k keys has a given bit set with 1 - (31/32)^k in each of its 16 words; k is Poisson
-    distributed.
+    A block that got k keys has a given bit set with 1 - (63/64)^k in each of its 16 segments; k is
+    Poisson distributed.
     """
     if keys_per_block <= 0:
         return 0.0
@@ -83,7 +88,7 @@ def block_error(keys_per_block: float) -> float:
     spread = 12 * math.sqrt(keys_per_block) + 30
     for k in range(max(0, int(keys_per_block - spread)), int(keys_per_block + spread) + 1):
         weight = math.exp(k * math.log(keys_per_block) - keys_per_block - math.lgamma(k + 1))
-        total += weight * (1 - (1 - 1 / WORD_BITS) ** k) ** WORDS
+        total += weight * (1 - (1 - 1 / SEGMENT_BITS) ** k) ** SEGMENTS
     return total
 
 
