@@ -558,7 +558,7 @@ News().start()
             result = script.finish(30)
             took = time.monotonic() - began
     assert took < (10 if presses == 1 else 2)
-    # It leaves so quickly that the second press may find it gone.
-    assert result.returncode == 130 or (presses == 2 and result.returncode == 137)
+    # It leaves so quickly that the second press may find it gone, or past its last word (-2: ended by the signal).
+    assert result.returncode in ({130} if presses == 1 else {130, 137, -2})
     assert "Traceback" not in result.stderr
-    assert result.summary["exit_code"] == result.returncode
+    assert result.summary["exit_code"] in {130, result.returncode}
