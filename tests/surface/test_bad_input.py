@@ -322,6 +322,22 @@ def test_when_no_seed_can_be_taken_the_run_has_failed(start, home, redis_url, ba
     }[bad] in line
 
 
+@pytest.mark.slow
+def test_when_no_seed_can_be_taken_a_run_of_several_processes_has_failed_too(tmp_path, redis_url):
+    source = """
+import netspy as mw
+
+class News(mw.Spider):
+    def start_requests(self):
+        yield mw.Request("http://127.0.0.1:1/", callback=lambda request, response: None)
+
+News().start(processes=2)
+"""
+    result = run_script(source, cwd=tmp_path, env={"NETSPY_REDIS_URL": redis_url}).check(6)
+    assert result.summary["outcome"] == "all_failed"
+    assert "a lambda has no name to travel by" in result.stderr
+
+
 def test_several_processes_of_an_air_spider(start, home):
     ended = start(lambda: Air(site=home), processes=4)
     assert_one_line(

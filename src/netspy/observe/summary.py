@@ -187,7 +187,9 @@ def _merged_end(
         items=totals["items"],
         items_failed=totals["item_failed"],
     )
-    if outcome == "nothing_to_do" and any(one.outcome == "finished" for one in summaries):
+    if refused_all(outcome, totals):
+        outcome = "all_failed"
+    elif outcome == "nothing_to_do" and any(one.outcome == "finished" for one in summaries):
         outcome = "finished"
     reason = next((one.reason for one in summaries if one.outcome == outcome and one.reason), "")
     return outcome, reason, exit_code(outcome, fail_on_nothing_to_do=fail_on_nothing_to_do)
@@ -196,6 +198,11 @@ def _merged_end(
 def handled_otherwise(counts: Mapping[str, int]) -> int:
     """Requests that were handled without counting as ok or failed: `other` of `outcome_of`."""
     return sum(counts[name] for name in ("dropped", "robots_dropped", "content_type_dropped"))
+
+
+def refused_all(outcome: Outcome, counts: Mapping[str, int]) -> bool:
+    """Whether a run did nothing because nothing that its spider yielded could be taken."""
+    return outcome == "nothing_to_do" and bool(counts["parse_error"] or counts["invalid_url"])
 
 
 def judged(
@@ -221,7 +228,9 @@ def judged(
         items=counts["items"],
         items_failed=counts["item_failed"],
     )
-    if outcome == "nothing_to_do" and ended == "finished":
+    if refused_all(outcome, counts):
+        outcome = "all_failed"
+    elif outcome == "nothing_to_do" and ended == "finished":
         outcome = ended
     return outcome, exit_code(outcome, stop=stop, fail_on_nothing_to_do=fail_on_nothing_to_do)
 
