@@ -216,6 +216,30 @@ async def test_suspects_are_bounded_by_their_number_of_expired_starts(rig):
     assert (await node.counts()).queued == 3
 
 
+async def test_a_suspect_at_its_last_chance_is_with_no_other_suspect(rig):
+    """Else it would be condemned when the other one kills the process."""
+    node = await rig.node()
+    keeper = rig.keeper(node)
+    rig.steady(keeper)
+    await node.put([entry("innocent")])
+    for _ in range(3):
+        assert names((await node.claim(1)).leases) == ["innocent"]
+        rig.pass_time(LEASE + 1, keeper)
+        keeper.reclaim()
+        if _ == 0:
+            await node.put([entry("deadly")])
+    [deadly] = (await node.claim(1, suspect_room=(64, 8, 0))).leases
+    rig.pass_time(LEASE + 1, keeper)
+    keeper.reclaim()
+    await node.put([entry("fresh")])
+    leases = (await node.claim(10)).leases
+    assert names(leases) == ["innocent", "fresh"]
+    assert [lease.suspicion for lease in leases] == [3, 0]
+    assert names((await node.claim(10, suspect_room=(0, 0, 0))).leases) == []
+    assert all((await node.settle([Settlement(leases[0])])).acked)
+    assert names((await node.claim(10)).leases) == ["deadly"]
+
+
 async def test_a_long_row_of_a_passed_over_site_starves_nobody(rig):
     node = await rig.node()
     for start in range(0, 4000, 500):

@@ -114,7 +114,6 @@ class Crawl:
             # It may be another node's by now; whoever reclaims it will work on it.
             self._held.pop(id(lease), None)
             self._shelf.ended(lease.site)
-            self._shelf.suspect_ended(lease)
             self._counters.inc("lease_lost")
             return
         request: Request = lease.payload
@@ -138,7 +137,6 @@ class Crawl:
         finally:
             del self.running[id(page)]
             page.let_go()
-            self._shelf.suspect_ended(lease)
 
     async def _work(self, page: Page) -> None:
         request = page.request

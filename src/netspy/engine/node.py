@@ -29,7 +29,7 @@ from netspy.messages import sub_download
 from netspy.messages.entry import BeatReport, Claimed, Counts, Lease, SeedGrant
 from netspy.messages.response import Response
 from netspy.observe.faults import what
-from netspy.policy.claiming import claim_limit
+from netspy.policy.claiming import claim_limit, suspect_room
 from netspy.policy.finish import finished_job_left_behind, unfinished_because
 from netspy.policy.politeness import Politeness
 from netspy.settings import Settings
@@ -94,6 +94,7 @@ class Node:
         self._counters = parts.counters
         self._frontier = parts.frontier
         self._held: dict[int, Lease] = {}
+        self._suspects: list[Lease] = []  # of those held, perhaps some more
         self._live_nodes = 1
         self._queued: int | None = None
         self._had_work = False
@@ -524,16 +525,17 @@ class Node:
         limit = min(limit, settings.SPIDER_MAX_UNACKED - len(self._held))
         if limit <= 0:
             return None, False
-        room = shelf.suspects
         async with self._claiming:
             claimed = await self._frontier.claim(
                 limit,
                 pass_over=shelf.full_sites(self._site_backlog),
-                suspect_room=(max(64 - room[0], 0), max(8 - room[1], 0), max(1 - room[2], 0)),
+                suspect_room=self._suspect_room(),
             )
             self._queued = claimed.queued
             for lease in claimed.leases:
                 self._held[id(lease)] = lease
+                if lease.suspicion:
+                    self._suspects.append(lease)
         if claimed.leases:
             if crash.armed:
                 crash.reached("after_claim")
@@ -544,6 +546,12 @@ class Node:
             shelf.add(claimed.leases)
             self._set_aside_cooling()
         return claimed, True
+
+    def _suspect_room(self) -> tuple[int, int, int]:
+        """Room for suspects beside those that this node holds: all of them would go down with the process."""
+        if self._suspects:
+            self._suspects = [lease for lease in self._suspects if self._held.get(id(lease)) is lease]
+        return suspect_room([lease.suspicion for lease in self._suspects])
 
     def _set_aside_cooling(self) -> None:
         """Requests of a site that cools down wait in the store's delayed set, not in this node's hands."""

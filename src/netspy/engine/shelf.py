@@ -35,7 +35,6 @@ class Shelf:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self.waiting = 0
-        self.suspects = [0, 0, 0]  # handed out, by the number of their expired starts
 
     def _site(self, site: str) -> SiteState:
         state = self._sites.get(site)
@@ -115,8 +114,6 @@ class Shelf:
             self.waiting -= 1
             state.started(self._limits, now, self._jitter() if self._limits.delay_s else 0.0)
             self._offer(state, now)
-            if lease.expired:
-                self.suspects[min(lease.expired, 3) - 1] += 1
             return lease
         return None
 
@@ -220,11 +217,6 @@ class Shelf:
         """Sites whose claims would only wait here: at least `bound` leases are waiting, or the site cools down."""
         now = self._clock()
         return [s.site for s in self._sites.values() if len(s.waiting) >= bound or s.cooling_until > now]
-
-    def suspect_ended(self, lease: Lease) -> None:
-        """A lease under suspicion of being poison is no longer running."""
-        if lease.expired:
-            self.suspects[min(lease.expired, 3) - 1] -= 1
 
     def drain(self) -> list[Lease]:
         """Close: waiting workers get None, and every lease that has not started is returned."""

@@ -90,8 +90,9 @@ class Frontier(Protocol):
         """Lease up to `limit` entries: smallest priority first, first in first out within a priority.
 
         Due delayed entries are queued first. Entries of the sites in `pass_over` are left in the queue, in
-        place (a bounded stretch of the queue is looked at). `suspect_room[e]` bounds how many entries with e
-        expired starts (2 = two or more) are handed out. Those come back already marked as started.
+        place (a bounded stretch of the queue is looked at). `suspect_room[e]` bounds how many suspects with e
+        expired starts (2 = two or more) are handed out; one of the last kind comes with no other suspect. They come
+        back already marked as started.
         """
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:

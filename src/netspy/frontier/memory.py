@@ -177,7 +177,7 @@ class MemoryFrontier:
                 priority=entry[0],
                 site=site,
                 deliveries=entry[3] + 1 if claimed_before else 1,
-                expired=suspicion - 1 if suspicion else 0,
+                suspicion=suspicion,
                 member=(deadline, suspicion),
                 valid_until=deadline,
             )

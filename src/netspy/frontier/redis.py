@@ -257,7 +257,7 @@ class RedisFrontier:
             priority=parts.priority,
             site=parts.site,
             deliveries=parts.deliveries,
-            expired=max(0, parts.suspicion - 1),
+            suspicion=parts.suspicion,
             member=text,
             valid_until=valid_until,
         )

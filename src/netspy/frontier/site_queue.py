@@ -46,7 +46,7 @@ class SiteQueue:
     def take(self, limit: int, pass_over: Collection[str], room: list[int]) -> list[tuple[str, Entry]]:
         """Remove up to `limit` entries of other sites than `pass_over`, in order.
 
-        `room[k]` bounds the entries with suspicion k + 1 (the last: that or more), and is counted down. What
+        `room[k]` bounds the entries with suspicion k + 1 (the third: 3 or more), and is counted down. What
         finds no room stays in its place.
         """
         heads, sites = self._heads, self._sites
@@ -74,6 +74,8 @@ class SiteQueue:
                         held_back.append((site, entry))
                         continue
                     room[kind] -= 1
+                    # One at its last chance is with no other suspect.
+                    room[:] = [0, 0, 0] if kind == 2 else [room[0], room[1], 0]
                 taken.append((site, entry))
             if bucket:
                 heappush(heads, (bucket[0][0], bucket[0][1], site))

@@ -26,11 +26,12 @@ class Lease:
     """Temporary ownership of one entry.
 
     `member` is the frontier's own handle, with the token inside; nobody else reads it. `valid_until` is on the
-    node's monotonic clock: past it the node must not start work on the entry. `expired` counts the leases of this
-    entry that ran out after a start (its suspicion of being poison); `deliveries` counts claims, this one included.
+    node's monotonic clock: past it the node must not start work on the entry. `suspicion` counts the leases of this
+    entry that ran out, `expired` those of them that did after a start: the first time nobody knows whether it was
+    started. `deliveries` counts claims, this one included.
     """
 
-    __slots__ = ("deliveries", "expired", "member", "payload", "priority", "seq", "site", "valid_until")
+    __slots__ = ("deliveries", "member", "payload", "priority", "seq", "site", "suspicion", "valid_until")
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Lease:
         priority: float,
         site: str,
         deliveries: int = 1,
-        expired: int = 0,
+        suspicion: int = 0,
         member: Any = None,
         valid_until: float = float("inf"),
     ) -> None:
@@ -49,9 +50,14 @@ class Lease:
         self.priority = priority
         self.site = site
         self.deliveries = deliveries
-        self.expired = expired
+        self.suspicion = suspicion
         self.member = member
         self.valid_until = valid_until
+
+    @property
+    def expired(self) -> int:
+        """How many leases of this entry ran out after it had been started."""
+        return max(0, self.suspicion - 1)
 
     def __repr__(self) -> str:
         return f"<Lease seq={self.seq} deliveries={self.deliveries} expired={self.expired}>"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _LONG = 10
+_SUSPECTS = (64, 8, 1)
 
 
 def claim_limit(
@@ -26,3 +29,17 @@ def claim_limit(
     if held > target // 2:
         return 0
     return max(target - held, 0)
+
+
+def suspect_room(held: Sequence[int]) -> tuple[int, int, int]:
+    """How many more entries with suspicion 1, 2, and 3 or more a node may take; `held`: the suspicion of each it has.
+
+    Whatever a process holds when it dies becomes more suspect, so the more often an entry was there, the fewer share
+    its fate. At its last chance an entry is with no other suspect: it must not be condemned for another's deed.
+    """
+    if not held:
+        return _SUSPECTS
+    if max(held) >= len(_SUSPECTS):
+        return (0, 0, 0)
+    ones, twos = held.count(1), held.count(2)
+    return (max(_SUSPECTS[0] - ones, 0), max(_SUSPECTS[1] - twos, 0), 0)

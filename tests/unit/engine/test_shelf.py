@@ -11,8 +11,8 @@ from netspy.policy.politeness import Politeness
 from netspy.settings import Settings
 
 
-def lease(seq: int, site: str = "aaaaaaaa", expired: int = 0) -> Lease:
-    return Lease(seq=seq, payload=None, priority=300, site=site, expired=expired)
+def lease(seq: int, site: str = "aaaaaaaa") -> Lease:
+    return Lease(seq=seq, payload=None, priority=300, site=site)
 
 
 def shelf(**kw) -> Shelf:
@@ -98,16 +98,6 @@ async def test_draining_returns_everything_and_sends_waiting_workers_home():
     assert sorted(one.seq for one in it.drain()) == [1, 2, 3, 4]
     assert await asyncio.gather(*takers) == [None, None, None]
     assert await it.take() is None
-
-
-async def test_suspects_are_counted_while_they_run():
-    it = shelf()
-    it.add([lease(1, expired=1), lease(2, expired=2), lease(3, expired=7)])
-    taken = [await it.take() for _ in range(3)]
-    assert it.suspects == [1, 1, 1]
-    for one in taken:
-        it.suspect_ended(one)
-    assert it.suspects == [0, 0, 0]
 
 
 async def test_startable_counts_only_what_a_slot_could_take_now():

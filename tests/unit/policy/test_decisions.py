@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from netspy.messages.entry import Counts
-from netspy.policy.claiming import claim_limit
+from netspy.policy.claiming import claim_limit, suspect_room
 from netspy.policy.finish import finished_job_left_behind, unfinished_because
 from netspy.policy.politeness import Politeness, SiteState
 from netspy.policy.retry import StatusPolicy, may_retry, retry_after_s, retry_delay_s
@@ -168,3 +168,10 @@ def test_the_circuit_opens_after_failures_in_a_row_and_a_success_resets_it():
     assert not site.judged(limits, 0.0, failed=False)
     assert [site.judged(limits, 5.0, failed=True) for _ in range(3)] == [False, False, True]
     assert site.ready_at(limits) == 35.0
+
+
+def test_the_more_often_a_request_was_there_when_a_process_died_the_fewer_share_its_fate():
+    assert suspect_room([]) == (64, 8, 1)
+    assert suspect_room([1, 1, 2]) == (62, 7, 0)
+    assert suspect_room([1] * 70) == (0, 8, 0)
+    assert suspect_room([3]) == suspect_room([1, 9]) == (0, 0, 0)

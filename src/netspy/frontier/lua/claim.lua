@@ -89,7 +89,11 @@ local function look(from, length)
       if s ~= '0' then
         local class = math.min(tonumber(s, 36), 3)
         ok = room[class] > 0
-        if ok then room[class] = room[class] - 1 end
+        if ok then
+          room[class] = room[class] - 1
+          -- One at its last chance is with no other suspect.
+          room = class == 3 and {0, 0, 0} or {room[1], room[2], 0}
+        end
       end
       if ok then
         taken[#taken + 1] = member
