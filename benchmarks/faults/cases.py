@@ -68,9 +68,9 @@ def lose_reply(world: World) -> None:
 
 
 def kill_while_writing(world: World) -> None:
-    """Each write takes 1.5 s. kill -9 with half of the pages fetched; then a second start."""
+    """Each write takes 1.5 s. kill -9 in a later write, half of the pages fetched; then a second start."""
     node = world.start()
-    world.wait(lambda: world.site.total >= world.plan.pages // 2, node)
+    world.wait(lambda: world.rows() and world.site.total >= world.plan.pages // 2, node)
     time.sleep(0.5)
     world.kill(node)
     world.end(world.start())

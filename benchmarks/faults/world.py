@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -83,6 +84,8 @@ class World:
             "FAULTS_IN_FLIGHT": str(plan.in_flight),
             "FAULTS_SETTINGS": json.dumps(self.framework.settings),
             "PYTHONDONTWRITEBYTECODE": "1",
+            # A peer must never import this checkout: one of them has the same package name.
+            "PYTHONPATH": os.environ.get("PYTHONPATH") if self.framework.environment == "ours" else None,
         }
         node = start_command([self._python, SPIDERS / self.framework.script], env=env, cwd=self._new_folder())
         self._nodes.append(node)
@@ -94,8 +97,8 @@ class World:
         self.proxy = FaultProxy("127.0.0.1", self.redis.port).start()
         return self.proxy
 
-    def wait(self, condition: Callable[[], bool], node: Script) -> bool:
-        """Wait until the condition holds; False when the node ends or the limit comes first."""
+    def wait(self, condition: Callable[[], object], node: Script) -> bool:
+        """Wait until the condition is truthy; False when the node ends or the limit comes first."""
         while not condition():
             if not node.alive or self.left <= 0:
                 return False
