@@ -1,7 +1,7 @@
 """Named points at which a test kills this process, as a power cut would: NETSPY_CRASH_AT=after_claim:3.
 
 The number says at which passage (default 1). Nothing is armed unless the variable is set. Points, along a request's path:
-seed_put, after_claim, in_fetch, after_callback, after_children, before_store, after_store, before_mark, before_ack,
+seed_put, after_claim, in_fetch, after_callback, after_children, before_store, after_store, before_ack,
 after_settle.
 """
 

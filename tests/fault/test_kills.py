@@ -1,0 +1,157 @@
+"""Rows 1–5, 7, 8, 11b, 14, 36 of the fault table: nodes killed at every step of a request's way."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from netspy.testing.faults import PAGES, serve_pages
+
+pytestmark = [pytest.mark.slow, pytest.mark.fault]
+
+HELD = 50  # SPIDER_MAX_UNACKED of these runs: what one dead node can have fetched in vain
+STALE = 1.5
+SLACK = 6.0  # seconds; the machine may be busy
+
+
+@pytest.mark.parametrize(
+    ("row", "crash_at"),
+    [
+        ("1", "after_claim:3"),
+        ("2", "in_fetch:9"),
+        ("3", "after_callback:2"),
+        ("3", "after_callback:1"),
+        ("4", "after_children:1"),
+        ("4", "before_store:2"),
+        ("5", "after_store:2"),
+        ("5", "before_ack:3"),
+        ("5", "after_settle:2"),
+    ],
+)
+def test_a_node_killed_at_any_step_loses_nothing(row, crash_at, either_url, begin, site, note):
+    expected = serve_pages(site, delay=0.02)
+    run = begin(either_url, SEED_SLEEP="0.02")
+    victim = run.node(crash_at=crash_at)
+    survivor = run.node()
+    run.wait_killed(victim)
+    assert run.wait_taken_over(victim) < STALE + SLACK
+    run.finish(survivor)
+    note(row, run, run.check(expected, fetched_twice=HELD))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_seeder_killed_half_way_is_replaced_and_every_seed_is_crawled_once(
+    count, redis_url, begin, site, note
+):
+    expected = serve_pages(site, 40, 2)
+    run = begin(redis_url, SEED_SLEEP="0.03", SPIDER_SEEDING_TTL="1.0")
+    seeder = run.node(crash_at=f"seed_put:{count}")
+    run.wait_killed(seeder)
+    lock = run.client.get("netspy:Pages:lock:seed")
+    assert lock.startswith(b"seeding ")
+    heir = run.node()
+    run.wait(lambda: (run.client.get("netspy:Pages:lock:seed") or lock) != lock, "somebody else seeds")
+    assert run.recovered() < 1.0 + SLACK
+    [result] = run.finish(heir)
+    report = run.check(expected, fetched_twice=HELD)
+    assert result.summary["dedup_dropped"] >= 1, "what the dead seeder had put is known"
+    note("7", run, report)
+
+
+def test_when_every_node_is_killed_a_new_one_resumes_and_finishes(redis_url, begin, site, note):
+    expected = serve_pages(site, delay=0.02)
+    run = begin(redis_url)
+    nodes = [run.node() for _ in range(3)]
+    site.wait_hits(60)
+    for node in nodes:
+        node.kill()
+    run.fault()
+    for node in nodes:
+        node.finish(10).check(-9)
+    fetched = site.total
+    last = run.node()
+    site.wait_hits(fetched + 1)
+    run.recovered()
+    run.finish(last)
+    note("8", run, run.check(expected, fetched_twice=3 * HELD))
+
+
+def test_with_the_default_lease_of_ten_minutes_the_dead_nodes_work_is_taken_over_in_seconds(
+    redis_url, begin, site, note
+):
+    expected = serve_pages(site, delay=0.05)
+    run = begin(redis_url, SPIDER_TASK_LEASE="600")
+    victim, survivor = run.node(), run.node()
+    site.wait_hits(40)
+    run.wait(lambda: run.leases_of(victim) and run.leases_of(survivor), "both nodes have work")
+    victim.kill()
+    run.fault()
+    assert run.leases_of(victim)
+    assert run.wait_taken_over(victim) < STALE + SLACK
+    run.finish(survivor)
+    note("11b", run, run.check(expected, fetched_twice=HELD))
+
+
+POISON = PAGES.replace(
+    '        time.sleep(env("PARSE_SLEEP"))\n',
+    '        time.sleep(env("PARSE_SLEEP"))\n'
+    "        if request.url.endswith('/d/2-1'):\n            os.kill(os.getpid(), 9)\n",
+)
+
+
+def test_a_page_that_kills_its_process_every_time_ends_in_the_failed_list_and_its_neighbours_do_not(
+    redis_url, begin, site, note
+):
+    assert POISON != PAGES
+    expected = serve_pages(site, 10, 4) - {site.url("/d/2-1")}
+    run = begin(
+        redis_url,
+        POISON,
+        LISTS="10",
+        HEARTBEAT_INTERVAL="0.15",
+        HEARTBEAT_STALE="0.8",
+        SPIDER_MAX_DELIVERIES="3",
+    )
+    run.fault()
+    killed = run.finish_by_restarts(at_most=8)
+    run.recovered()
+    report = run.check(expected, failed=1)
+    [record] = run.failed()
+    assert (record.reason, record.url) == ("poison", site.url("/d/2-1"))
+    assert killed == 4, "once unmarked, then three times after a start"
+    assert all(count <= killed + 1 for count in site.all_hits().values())
+    note("14", run, report)
+
+
+@pytest.mark.parametrize("kills", [(0.3, 0.9, 1.6)])
+def test_w1_list_pages_full_of_links_survive_kills(kills, redis_url, begin, site, note):
+    crawl_with_kills(kills, 40, 50, redis_url, begin, site, note)
+
+
+@pytest.mark.faults_full
+@pytest.mark.timeout(400)
+def test_w1_8000_of_8000_at_ten_kill_times(redis_url, begin, site, note):
+    crawl_with_kills(tuple(0.15 + 0.25 * i for i in range(10)), 40, 200, redis_url, begin, site, note)
+
+
+def crawl_with_kills(kills, lists, links, redis_url, begin, site, note):
+    """A node killed so many seconds after its first fetch, again and again; the last one finishes."""
+    expected = {url for url in serve_pages(site, lists, links) if "/d/" in url}
+    source = PAGES.replace("        if int(request.url", "        if 0 and int(request.url")
+    run = begin(redis_url, source, SPIDER_THREAD_COUNT="16", SPIDER_MAX_UNACKED="2000")
+    for seconds in kills:
+        fetched = site.total
+        with run.node() as node:
+            site.wait_until(lambda: site.total > fetched or not node.alive)
+            time.sleep(seconds)
+            node.kill()
+        run.fault()
+    fetched = site.total
+    last = run.node()
+    site.wait_until(lambda: site.total > fetched or not last.alive)
+    run.recovered()
+    run.finish(last, timeout=200)
+    report = run.check(expected, fetched_twice=len(kills) * 2000)
+    assert len(run.stored()) == lists * links
+    note("W1", run, report)
