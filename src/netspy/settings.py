@@ -688,11 +688,15 @@ def shown(name: str, value: Any) -> str:
     return repr(value)
 
 
+_SECRET_PARAMETER = re.compile(r"(?i)([?&][\w-]*(?:password|token|secret)=)[^&]*")
+
+
 def hide_password(url: str) -> str:
     """`url` with the password of its authority, and any password or token parameter, replaced by ***."""
     scheme, sep, rest = url.partition("://")
     if not sep:
         return url
+    rest = _SECRET_PARAMETER.sub(r"\1***", rest)
     end = len(rest)
     for mark in "/?#":
         # A password may itself contain / or ?, so the authority ends after the last @ in front of a host.
@@ -705,15 +709,6 @@ def hide_password(url: str) -> str:
         user, _, host = authority.rpartition("@")
         name, colon, _secret = user.partition(":")
         authority = f"{name}:***@{host}" if colon else f"***@{host}"
-    base, question, query = tail.partition("?")
-    if question:
-        kept = []
-        for part in query.split("&"):
-            key, eq, _value = part.partition("=")
-            kept.append(
-                f"{key}=***" if eq and key.lower().endswith(("password", "token", "secret")) else part
-            )
-        tail = base + "?" + "&".join(kept)
     return f"{scheme}://{authority}{tail}"
 
 

@@ -15,6 +15,7 @@ from netspy.errors import ConfigError, MissingExtraError
 from netspy.messages.request import Request
 from netspy.messages.urls import compile_ignore
 from netspy.observe.alerts import Alerts
+from netspy.observe.throttle import Throttled
 from netspy.pipelines.dead_letter import DeadLetterFile
 from netspy.pipelines.loader import load_pipelines
 from netspy.pipelines.writer import BatchWriter, PipelineEvent
@@ -188,7 +189,7 @@ def build(spider: Any, settings: Settings) -> Built:
         pipelines,
         settings,
         dead_letter=DeadLetterFile(settings.FAILED_ITEM_PATH),
-        on_event=_pipeline_events(spider, alerts),
+        on_event=_pipeline_events(built, spider, alerts),
     )
 
     def alert(kind: str, message: str) -> None:
@@ -244,17 +245,20 @@ def _sender(spider: Any) -> Callable[[str, str], None]:
     return send
 
 
-def _pipeline_events(spider: Any, alerts: Alerts) -> Callable[[PipelineEvent], None]:
-    """What happens to pipelines: alarming events are alerts, the others log lines."""
+def _pipeline_events(built: Built, spider: Any, alerts: Alerts) -> Callable[[PipelineEvent], None]:
+    """What happens to pipelines: alarming events are alerts, the others log lines, and not too many of them."""
+    retries = Throttled(lambda line: spider.logger.info("{}", line), limit=5, interval_s=10.0)
+    others = Throttled(lambda line: spider.logger.warning("{}", line), limit=20, interval_s=10.0)
+    built.closers += [lambda: retries.flush(everything=True), lambda: others.flush(everything=True)]
 
     def tell(event: PipelineEvent) -> None:
         if event.kind in {"down", "dead_letter", "stuck"}:
             alerts.raise_alert(f"pipeline_{event.kind}", event.message)
         elif event.kind == "retry":
             spider.counters.inc("pipeline_retry")
-            spider.logger.info("{}", event.message)
+            retries(event.pipeline, event.message)
         else:
-            spider.logger.warning("{}", event.message)
+            others(event.kind, event.message)
 
     return tell
 

@@ -25,6 +25,8 @@ from netspy.cli.job import (
 from netspy.cli.output import ask, facts, iso_time, json_line, local_time, say, table, things, visible
 from netspy.errors import ConfigError, SerializationError
 from netspy.observe.log import is_terminal
+from netspy.policy.failed_record import MAX_ERROR_CHARS
+from netspy.policy.secrets import masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,7 +65,7 @@ Examples
   netspy failed list --file failed_requests.jsonl
 """
 
-SHOW_HELP = """Show records whole, with the request as it was queued.
+SHOW_HELP = """Show records whole, with the request as it was queued. Secrets are masked unless --reveal says so.
 
 \b
 Examples
@@ -105,6 +107,9 @@ Reason = Annotated[
     str | None,
     typer.Option("--reason", metavar="TEXT", help="Those whose reason contains this; capitals don't matter."),
 ]
+Reveal = Annotated[
+    bool, typer.Option("--reveal", help="Show cookies, credentials and the like instead of ***.")
+]
 File = Annotated[str | None, typer.Option("--file", metavar="PATH", help="The records of an AirSpider.")]
 
 
@@ -126,9 +131,8 @@ def list_(
         int | None,
         typer.Option("--limit", metavar="N", min=0, help="At most N; 0 = all (default: 50 on a terminal)."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per line, passwords included.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+    reveal: Reveal = False,
     file: File = None,
     key: KeyOption = None,
     run: RunOption = None,
@@ -143,7 +147,7 @@ def list_(
         chosen = choose(kept, numbers, reason) if numbers else matching(kept, reason)
         if as_json:
             for one in islice(chosen, limit or None):
-                print(json_line(as_dict(one)))
+                print(json_line(as_dict(one, reveal=reveal)))
             return 0
         found = list(islice(chosen, limit or None))
         if not found:
@@ -161,9 +165,8 @@ def list_(
 def show(
     *,
     words: Words = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per record, passwords included.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per record.")] = False,
+    reveal: Reveal = False,
     file: File = None,
     key: KeyOption = None,
     run: RunOption = None,
@@ -177,11 +180,11 @@ def show(
     with records(spider, file=file, key=key, run=run, arguments=arguments, values=values) as kept:
         for at, one in enumerate(choose(kept, numbers, None)):
             if as_json:
-                print(json_line(as_dict(one)))
+                print(json_line(as_dict(one, reveal=reveal)))
                 continue
             if at:
                 print()
-            _print_whole(one)
+            _print_whole(one, reveal=reveal)
     return 0
 
 
@@ -354,12 +357,15 @@ def request_of(record: FailedRecord) -> dict[str, Any] | None:
     try:
         return Request.unpack(record.payload).to_dict()
     except SerializationError:
-        stored: dict[str, Any] = json.loads(record.payload)
+        try:
+            stored: dict[str, Any] = json.loads(record.payload)
+        except RecursionError:
+            return {"unreadable": record.payload[:MAX_ERROR_CHARS].decode("utf-8", "replace")}
         return stored
 
 
-def as_dict(one: Numbered) -> dict[str, Any]:
-    """What --json shows: the whole record with its number."""
+def as_dict(one: Numbered, *, reveal: bool = False) -> dict[str, Any]:
+    """What --json shows: the whole record with its number, secrets masked unless `reveal`."""
     record = one.record
     shown: dict[str, Any] = {
         "number": one.number,
@@ -371,7 +377,8 @@ def as_dict(one: Numbered) -> dict[str, Any]:
         "url": record.url,
     }
     request = request_of(record)
-    return shown | ({"raw": record.raw} if request is None else {"request": request})
+    shown |= {"raw": record.raw} if request is None else {"request": request}
+    return shown if reveal else masked(shown)
 
 
 def _row(one: Numbered) -> tuple[str, ...]:
@@ -380,7 +387,7 @@ def _row(one: Numbered) -> tuple[str, ...]:
     return str(one.number), local_time(record.time), str(record.attempts), record.reason, url
 
 
-def _print_whole(one: Numbered) -> None:
+def _print_whole(one: Numbered, *, reveal: bool) -> None:
     record = one.record
     rows = [
         ("number", str(one.number)),
@@ -394,9 +401,14 @@ def _print_whole(one: Numbered) -> None:
         print(line)
     request = request_of(record)
     if request is None:
-        print(f"stored as: {visible(record.raw or '')}")
+        raw = record.raw or ""
+        print(f"stored as: {visible(raw if reveal else masked(raw))}")
         return
     print("request")
     given = {name: value for name, value in request.items() if value not in (None, {}, "")}
-    for line in json.dumps(given, indent=2, ensure_ascii=False, default=repr).splitlines():
-        print(visible(line))
+    safe = masked(given)
+    shown = given if reveal else safe
+    for line in json.dumps(shown, indent=2, ensure_ascii=False, default=repr).splitlines():
+        print(line if reveal and line.isprintable() else visible(line))
+    if not reveal and safe != given:
+        say("*** hides cookies, credentials and the like; --reveal shows them")

@@ -10,6 +10,7 @@ import typer
 from netspy import settings
 from netspy.cli.target import class_settings, find_spider, setting_values
 from netspy.observe.log import is_terminal
+from netspy.policy.secrets import masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,7 +94,14 @@ def rows_of(loaded: settings.Loaded) -> list[Row]:
         )
     for name, value in loaded.extra.items():
         rows.append(
-            Row(OWN_GROUP, name, settings.shown(name, value), type(value).__name__, "", "not a setting")
+            Row(
+                OWN_GROUP,
+                name,
+                settings.shown(name, masked(value, name)),
+                type(value).__name__,
+                "",
+                "not a setting",
+            )
         )
     return rows
 

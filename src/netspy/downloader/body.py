@@ -53,7 +53,7 @@ def encode(
     try:
         return Body(urlencode(fields(data), encoding=encoding).encode("ascii"), FORM)
     except (TypeError, ValueError) as error:
-        raise RequestError(f"data={data!r:.200} can't be sent as a form: {error}") from None
+        raise RequestError(f"data= of type {type(data).__name__} can't be sent as a form: {error}") from None
 
 
 def json_body(value: Any) -> Body:
@@ -61,7 +61,7 @@ def json_body(value: Any) -> Body:
     try:
         text = json_module.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise RequestError(f"json={value!r:.200} can't be written as JSON: {error}") from None
+        raise RequestError(f"json= can't be written as JSON: {error}") from None
     return Body(text.encode("utf-8", "surrogatepass"), "application/json")
 
 

@@ -86,7 +86,9 @@ def given_pairs(headers: Any) -> list[tuple[str, Any]]:
         items = headers.items() if hasattr(headers, "items") else headers
         return [(str(name), value) for name, value in items]
     except (TypeError, ValueError):
-        raise RequestError(f"headers={headers!r:.200} is neither a dict nor a list of pairs") from None
+        raise RequestError(
+            f"headers= takes a dict or a list of pairs, not {type(headers).__name__}"
+        ) from None
 
 
 def merge(defaults: Mapping[str, str], given: list[tuple[str, Any]]) -> list[tuple[str, Any]]:

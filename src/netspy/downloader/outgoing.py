@@ -249,7 +249,9 @@ def given_cookies(cookies: Any) -> dict[str, str]:
         items = cookies.items() if hasattr(cookies, "items") else cookies
         return {str(name): str(value) for name, value in items if value is not None}
     except (TypeError, ValueError):
-        raise RequestError(f"cookies={cookies!r:.200} is neither a dict nor a list of pairs") from None
+        raise RequestError(
+            f"cookies= takes a dict or a list of pairs, not {type(cookies).__name__}"
+        ) from None
 
 
 def proxy_for(method: str, url: str, kwargs: Mapping[str, Any]) -> str:

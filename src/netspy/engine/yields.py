@@ -7,6 +7,7 @@ line that yielded it, and costs only itself.
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -20,9 +21,12 @@ from netspy.messages.entry import NewEntry
 from netspy.messages.item import Item, UpdateItem
 from netspy.messages.request import Request
 from netspy.messages.row import Row
+from netspy.messages.urls import require_http
 from netspy.observe.faults import what
 
+_FETCHABLE = ("http://", "https://")
 _BAD_URLS_REMEMBERED = 2000
+_DRAW_S = 1.0  # what a slow generator has yielded is not kept back for longer
 
 
 class Origin:
@@ -141,8 +145,8 @@ class Sorter:
 
     def _refuse(self, origin: Origin, text: str, counter: str = "parse_error") -> None:
         self._counters.inc(counter)
-        place = origin.where()
-        self.complaints.error(place, f"{place}: {text}")
+        where = origin.where()
+        self.complaints.error(where.partition(", while ")[0], f"{where}: {text}")
 
     def entry(self, request: Request, origin: Origin) -> NewEntry | None:
         """A request as a frontier entry; None when it can't be taken (reported)."""
@@ -153,6 +157,8 @@ class Sorter:
             self._refuse(origin, f"yielded a request for {request.url} whose {problem}")
             return None
         try:
+            if request.auto_request and not request.url.startswith(_FETCHABLE):
+                require_http(request.url)  # mailto:, javascript: and the like are that link's property only
             site = request.site
             identity = request.digest(self._ignore)
             if not request.filter_repeat:
@@ -245,10 +251,11 @@ def as_iterator(result: Any) -> Any:
 
 
 def draw(iterator: Any, sort: Callable[[Any], None], size: Callable[[], int], limit: int) -> bool:
-    """Draw values until `limit` are gathered or the iterator ends; True when there may be more."""
+    """Draw values until `limit` are gathered, a second is over or the iterator ends; True when there may be more."""
+    until = time.monotonic() + _DRAW_S
     for value in iterator:
         sort(value)
-        if size() >= limit:
+        if size() >= limit or (time.monotonic() > until and size()):
             return True
     return False
 
