@@ -5,83 +5,27 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import copy_context
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from netspy import crash
-from netspy.downloader.contract import Downloader
-from netspy.engine.callbacks import Callbacks, kind_of
-from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter, LoggerLike
-from netspy.engine.crawl import Crawl, Hooks
-from netspy.engine.fetch import Fetcher, SubDownloads
-from netspy.engine.item_buffer import ItemBuffer
 from netspy.engine.lease_keeper import LeaseKeeper
-from netspy.engine.outbox import Outbox
+from netspy.engine.leaving import leave
+from netspy.engine.machine import Machine
+from netspy.engine.parts import Ended, NodeState, Outcome, Parts
 from netspy.engine.seeding import Seeder
-from netspy.engine.shelf import Shelf
-from netspy.engine.threads import CallbackPool
-from netspy.engine.yields import Sorter, user_line
 from netspy.errors import NetspyError, StoreLostError
-from netspy.frontier.contract import Frontier, Keeper
-from netspy.messages import sub_download
+from netspy.frontier.contract import SeedsLostError
 from netspy.messages.entry import BeatReport, Claimed, Counts, Lease, SeedGrant
-from netspy.messages.response import Response
 from netspy.observe.faults import what
 from netspy.policy.claiming import claim_limit, suspect_room
 from netspy.policy.finish import finished_job_left_behind, unfinished_because
-from netspy.policy.politeness import Politeness
-from netspy.settings import Settings
-
-Outcome = Literal["finished", "nothing_to_do", "stopped", "limit", "seeding_failed", "store_lost", "failed"]
 
 _IDLE_FIRST_S = 0.02
 _COOLING_SHELF_S = 5.0
-_LINGER_S = 0.004
 _SITE_BACKLOG = 64
-
-
-class Parts(NamedTuple):
-    """What assembly puts into a node. `keeper` is None where nothing can expire (one process, in memory)."""
-
-    spider: Any
-    base: type
-    settings: Settings
-    frontier: Frontier
-    keeper: Keeper | None
-    make_downloader: Callable[[], Downloader]
-    middlewares: Sequence[Any]
-    writer: ItemWriter
-    item_filter: ItemFilter | None
-    counters: CountersLike
-    logger: LoggerLike
-    alert: Alert
-    shared: bool
-    ignore: Any
-    keep_alive: bool
-    observe: Callable[[NodeState], Awaitable[None]] | None
-    observe_every_s: float
-    resumed: bool = False  # the frontier was restored from a dump: don't seed
-    on_open: Callable[[], None] | None = None  # once the frontier is open, in a thread
-
-
-class NodeState(NamedTuple):
-    """What the node shows of itself to the progress display."""
-
-    state: str
-    elapsed_s: float
-    active: int
-    held: int
-    counts: Counts | None
-
-
-class Ended(NamedTuple):
-    """How a node's run ended."""
-
-    outcome: Outcome
-    reason: str
-    signal: int | None = None
 
 
 class Node:
@@ -101,6 +45,8 @@ class Node:
         self._seeding = False
         self._seeding_done = False
         self._seeder: Seeder | None = None
+        self._seed_task: asyncio.Task[None] | None = None
+        self._helpers: list[asyncio.Task[Any]] = []
         self._stopping: Ended | None = None
         self._started = time.monotonic()
         self._claims_free = asyncio.Event()
@@ -160,107 +106,36 @@ class Node:
         self._finished = loop.create_future()
         if self._stopping is not None:
             self._finished.set_result(self._stopping)
-        threads = (
-            1
-            if self._settings.DEBUG
-            else self._settings.CALLBACK_MAX_THREADS or min(self._settings.SPIDER_THREAD_COUNT, 64)
+        machine = self._machine = Machine(
+            self._p, self._held, on_progress=self._progressed, on_page=self._check_limits
         )
-        active = _ActiveDownloads()
-        sub_download.active.set(active)
-        pool = CallbackPool(maximum=threads)
-        downloader = self._p.make_downloader()
-        callbacks = Callbacks(self._p.spider, framework=self._p.base)
-        shelf = Shelf(Politeness(self._settings), clock=time.monotonic)
-        hooks = Hooks(self._p.spider, self._p.base)
-        fetcher = Fetcher(
-            downloader,
-            middlewares=self._p.middlewares,
-            download_midware=self._own_hook("download_midware"),
-            named_midware=callbacks.named,
-            pool=pool,
-            selector_engine=self._settings.SELECTOR_ENGINE,
-        )
-        self._fetcher = fetcher
-        active.real = SubDownloads(fetcher, shelf, loop, self._count_page)
-        sorter = Sorter(
-            self._p.spider,
-            callbacks,
-            shared=self._p.shared,
-            default_table=self._settings.ITEM_DEFAULT_TABLE,
-            filter_items=self._p.item_filter is not None,
-            ignore=self._p.ignore,
-            counters=self._counters,
-            logger=self._log,
-        )
-        items = ItemBuffer(
-            self._p.writer,
-            self._p.item_filter,
-            batch_size=self._settings.ITEM_BATCH_SIZE,
-            interval_s=self._settings.BUFFER_FLUSH_INTERVAL,
-            bound=self._settings.ITEM_MAX_CACHED_COUNT,
-            counters=self._counters,
-            logger=self._log,
-            alert=self._p.alert,
-            on_stored=self._progressed,
-        )
-        outbox = Outbox(
-            self._frontier,
-            counters=self._counters,
-            logger=self._log,
-            held=self._held,
-            bound=self._settings.REQUEST_BUFFER_MAX_CACHED,
-            linger_s=_LINGER_S if self._p.shared else 0.0,
-            on_progress=self._progressed,
-        )
-        crawl = Crawl(
-            name=self._p.spider.name,
-            settings=self._settings,
-            fetcher=fetcher,
-            shelf=shelf,
-            pool=pool,
-            callbacks=callbacks,
-            hooks=hooks,
-            sorter=sorter,
-            outbox=outbox,
-            items=items,
-            held=self._held,
-            counters=self._counters,
-            logger=self._log,
-            shared=self._p.shared,
-            on_page=self._check_limits,
-        )
-        self._shelf, self._items, self._outbox, self._crawl, self._pool, self._sorter = (
-            shelf,
-            items,
-            outbox,
-            crawl,
-            pool,
-            sorter,
-        )
+        self._shelf, self._items, self._outbox = machine.shelf, machine.items, machine.outbox
+        self._crawl, self._sorter = machine.crawl, machine.sorter
         keeper = self._make_keeper(loop)
         helpers: list[asyncio.Task[Any]] = []
         workers: list[asyncio.Task[None]] = []
         try:
             if keeper is not None:
                 keeper.start()  # what comes next may take its time, and others must see that this node lives
-            await fetcher.open()
-            await self._call_hook("start_callback")
-            outbox.start()
-            items.start()
+            await machine.fetcher.open()
+            await machine.call_hook("start_callback")
+            machine.outbox.start()
+            machine.items.start()
             if keeper is not None:
                 keeper.loop_alive()
             workers = [
                 asyncio.create_task(self._worker(), name=f"netspy-worker-{n}")
                 for n in range(self._settings.SPIDER_THREAD_COUNT)
             ]
-            helpers = [
-                asyncio.create_task(self._seed(), name="netspy-seed"),
+            self._seed_task = asyncio.create_task(self._seed(), name="netspy-seed")
+            self._helpers = helpers = [
+                self._seed_task,
                 asyncio.create_task(self._claim_loop(), name="netspy-claim"),
                 asyncio.create_task(self._tick(keeper), name="netspy-tick"),
             ]
             if self._p.observe is not None:
                 helpers.append(asyncio.create_task(self._show(), name="netspy-progress"))
-            for task in (*helpers, outbox.task, items.task):
+            for task in (*helpers, machine.outbox.task, machine.items.task):
                 if task is not None:
                     task.add_done_callback(self._task_ended)
             ended = await self._finished
@@ -269,7 +144,17 @@ class Node:
             self._state = "stopping"
             return ended
         finally:
-            await self._leave(workers, helpers, keeper, downloader)
+            await leave(
+                self._p,
+                machine,
+                self._held,
+                workers=workers,
+                helpers=helpers,
+                keeper=keeper,
+                seeder=self._seeder,
+                last_look=self._last_look if self._p.observe is not None else None,
+                aborted=self._stopping is None or self._stopping.outcome == "store_lost",
+            )
 
     def _make_keeper(self, loop: asyncio.AbstractEventLoop) -> LeaseKeeper | None:
         if self._p.keeper is None:
@@ -288,27 +173,6 @@ class Node:
             on_poison=self._poisoned,
             paused=self._claims_paused,
         )
-
-    def _own_hook(self, name: str) -> Callable[..., Any] | None:
-        spider, base = self._p.spider, self._p.base
-        return getattr(spider, name) if getattr(type(spider), name) is not getattr(base, name) else None
-
-    async def _call_hook(self, name: str) -> None:
-        hook = self._own_hook(name)
-        if hook is None:
-            return
-        try:
-            if kind_of(hook) == "coroutine":
-                await hook()
-            else:
-                await self._pool.call(hook)
-        except Exception as error:
-            self._counters.inc("callback_error")
-            self._log.error("{}.{} ({}) raised {}", self._p.spider.name, name, user_line(error), what(error))
-
-    def _count_page(self, response: Response) -> None:
-        self._counters.inc("pages")
-        self._counters.inc("bytes", len(response.content))
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
         """A part ended by itself: its error ends the run."""
@@ -401,7 +265,7 @@ class Node:
     def _low_water(self) -> int:
         return self._settings.SPIDER_THREAD_COUNT // 2
 
-    async def _seed(self) -> None:
+    async def _seed(self, *, again: bool = False) -> None:
         if self._p.resumed:
             grant = await self._frontier.seed_acquire()
             if grant.token is not None:
@@ -409,12 +273,13 @@ class Node:
             self._had_work = self._seeding_done = True
             self._wake.set()
             return
-        first = True
+        first = not again
         while not self.stopping:
             grant = await self._frontier.seed_acquire()
             if grant.token is not None:
-                await self._seed_under(grant)
-                return
+                if await self._seed_under(grant):
+                    return
+                continue
             if grant.state in {"seeded", "failed"}:
                 if first and grant.state == "seeded":
                     await self._look_at_old_job(grant)
@@ -424,7 +289,19 @@ class Node:
             first = False
             await asyncio.sleep(min(self._settings.HEARTBEAT_INTERVAL, self._settings.SPIDER_SEEDING_TTL / 4))
 
-    async def _seed_under(self, grant: SeedGrant) -> None:
+    def _seed_again(self) -> None:
+        """The store says that the seeding isn't over, and this node believes it is.
+
+        Either another node, which had taken it over, died; or the store went back to an earlier state.
+        """
+        if self._seed_task is None or not self._seed_task.done() or self.stopping or self._p.resumed:
+            return
+        self._seed_task = asyncio.create_task(self._seed(again=True), name="netspy-seed")
+        self._seed_task.add_done_callback(self._task_ended)
+        self._helpers.append(self._seed_task)
+
+    async def _seed_under(self, grant: SeedGrant) -> bool:
+        """False when the store went back meanwhile: to be done again."""
         self._had_work = self._seeding = True
         self._state = "seeding"
         self._seeder = Seeder(
@@ -442,10 +319,17 @@ class Node:
         )
         try:
             self._seeding_done = await self._seeder.run(grant)
+        except SeedsLostError:
+            self._log.warning(
+                "Redis went back to an earlier state during the seeding (a fail-over or a restart): start_requests runs "
+                "again, and what is still there is not queued twice"
+            )
+            return False
         finally:
             self._seeding = False
             self._seed_error = self._seeder.error
             self._wake.set()
+        return True
 
     async def _look_at_old_job(self, grant: SeedGrant) -> None:
         counts = await self._frontier.counts()
@@ -573,6 +457,8 @@ class Node:
         if not counts.intact:
             self.stop("the keys of this run are gone from the store", outcome="store_lost")
             return True
+        if counts.seed in {"none", "seeding"}:
+            self._seed_again()
         if self._p.keep_alive:
             return False
         if counts.seed == "failed" and not (counts.queued or counts.leased or counts.delayed):
@@ -644,74 +530,6 @@ class Node:
             state, time.monotonic() - self._started, self._active, len(self._held), self._last_counts
         )
 
-    # -- leaving ---------------------------------------------------------------------------------------------
-
-    async def _leave(
-        self,
-        workers: list[asyncio.Task[None]],
-        helpers: list[asyncio.Task[Any]],
-        keeper: LeaseKeeper | None,
-        downloader: Downloader,
-    ) -> None:
-        """Stop claiming; let running pages end; flush items; ack; give the rest back; deregister. In this order:
-        a page that ends still yields items, items own acks, and acks need the lease that the keeper renews.
-        """
-        deadline = time.monotonic() + self._settings.SPIDER_STOP_TIMEOUT
-        aborted = self._stopping is None or self._stopping.outcome == "store_lost"
-        if self._seeder is not None:
-            self._seeder.stop()
-        if keeper is not None:
-            keeper.watch_no_more()
-        for task in helpers:
-            if task.get_name() != "netspy-seed":
-                task.cancel()
-        unstarted = self._shelf.drain()
-        self._outbox.release(unstarted)
-        if workers and not aborted:
-            _, running = await asyncio.wait(workers, timeout=max(deadline - time.monotonic() - 1.0, 0.1))
-            if running:
-                self._log.warning("{} page(s) did not end in time; they go back to the queue", len(running))
-        for page in list(self._crawl.running.values()):
-            page.timed_out = False
-        for task in workers:
-            task.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-        self._p.writer.hurry(deadline)
-        if not aborted:
-            await self._bounded(
-                self._items.flush_all(),
-                deadline,
-                "items were not stored in time; their pages will be crawled again",
-            )
-        for task in helpers:
-            task.cancel()
-        await asyncio.gather(*helpers, return_exceptions=True)
-        if not aborted:
-            # Whatever is still held now has not been settled: it goes back, its items will come again.
-            await self._bounded(self._outbox.drained(), deadline, "the store did not take all acks in time")
-            self._outbox.release(list(self._held.values()))
-            await self._bounded(
-                self._outbox.drained(),
-                deadline + 0.5,
-                "the store did not take all releases in time; leases run out by themselves",
-            )
-        await self._items.stop()
-        await self._outbox.stop()
-        self._crawl.complaints.flush(everything=True)
-        self._sorter.complaints.flush(everything=True)
-        if keeper is not None:
-            keeper.stop()
-        await self._call_hook_bounded("end_callback", deadline)
-        await self._bounded(self._fetcher.close(), deadline + 1.0, "middlewares did not close in time")
-        await self._bounded(self._p.writer.close(), deadline + 1.0, "pipelines did not close in time")
-        await self._bounded(downloader.close(), deadline + 1.0, "the downloader did not close in time")
-        if self._p.observe is not None and not aborted:
-            await self._bounded(self._last_look(), deadline + 1.0, "")
-        if keeper is not None:
-            await asyncio.to_thread(keeper.join, 1.0)
-        await self._bounded(self._frontier.close(), deadline + 1.5, "the store did not answer the goodbye")
-        self._pool.close()
-
     async def _last_look(self) -> None:
         self._last_counts = await self._frontier.counts()
 
@@ -724,34 +542,6 @@ class Node:
     def last_counts(self) -> Counts | None:
         """The last counts read."""
         return self._last_counts
-
-    async def _call_hook_bounded(self, name: str, deadline: float) -> None:
-        await self._bounded(self._call_hook(name), deadline + 0.5, f"{name} did not end in time")
-
-    async def _bounded(self, work: Awaitable[Any], deadline: float, otherwise: str) -> None:
-        """Await, but not past the deadline (at least half a second): a stop is always bounded."""
-        try:
-            async with asyncio.timeout(max(deadline - time.monotonic(), 0.5)):
-                await work
-        except TimeoutError:
-            if otherwise:
-                self._log.warning("{}", otherwise)
-        except NetspyError as error:
-            self._log.warning("{}", error)
-
-
-class _ActiveDownloads:
-    """Stands in for the node's SubDownloads until they are made: threads copy the context at their start."""
-
-    real: SubDownloads | None = None
-
-    def blocking(self, request: Any) -> Response:
-        assert self.real is not None  # noqa: S101 - set before the first callback runs
-        return self.real.blocking(request)
-
-    async def fetching(self, request: Any) -> Response:
-        assert self.real is not None  # noqa: S101 - set before the first callback runs
-        return await self.real.fetching(request)
 
 
 def force_exit(code: int) -> None:

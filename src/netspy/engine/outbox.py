@@ -12,7 +12,7 @@ from typing import Any
 
 from netspy import crash
 from netspy.engine.contract import CountersLike, LoggerLike
-from netspy.frontier.contract import Frontier, SeedLockLostError
+from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import Lease, NewEntry, Settlement
 
 _MAX_PARENTS = 500
@@ -95,7 +95,7 @@ class Outbox:
         """Enqueue now; returns when the store has them: with the history they were put under, for the parent's ack.
 
         The history is read before the put, so that a store that went back in the middle of it is noticed at the ack.
-        Raises SeedLockLostError.
+        Raises SeedLockLostError, SeedsLostError.
         """
         if not entries:
             return self._frontier.history
@@ -199,7 +199,7 @@ class Outbox:
             history = self._frontier.history
             try:
                 flags = await self._frontier.put(some, seed_token=token)
-            except SeedLockLostError as error:
+            except (SeedLockLostError, SeedsLostError) as error:
                 if not future.done():
                     future.set_exception(error)
             else:

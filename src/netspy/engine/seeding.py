@@ -15,7 +15,7 @@ from netspy.engine.item_buffer import ItemBuffer
 from netspy.engine.outbox import Outbox
 from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, user_line
 from netspy.errors import SpiderError
-from netspy.frontier.contract import Frontier, SeedLockLostError
+from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import NewEntry, SeedGrant
 from netspy.observe.faults import what
 
@@ -71,6 +71,7 @@ class Seeder:
         self._size = 0
         self._condition = threading.Condition()
         self._drawing_done = False
+        self._drawing = False  # a thread is in start_requests
         self._error: BaseException | None = None
         self.seeds = 0  # handed over so far
         self.error: str | None = None  # why start_requests failed
@@ -85,24 +86,32 @@ class Seeder:
         """Seed under `grant.token`. True when start_requests came to its end.
 
         A raising start_requests sets the state *failed*, after everything it had yielded was handed over. A node
-        that stops in the middle leaves the lock to run out: the next one draws again, under dedup.
+        that stops in the middle leaves the lock to run out: the next one draws again, under dedup. Raises
+        SeedsLostError, when start_requests has come to rest: acquire the lock again and start over.
         """
         assert grant.token is not None  # noqa: S101 - the caller checked
         token = grant.token
         origin = Origin(f"{self._name}.start_requests", f"s{grant.generation}".encode())
         renewer = asyncio.create_task(self._renew(token), name="netspy-seed-lock")
         try:
-            if kind_of(self._spider.start_requests) != "plain":
-                await self._run_async(origin, token)
-            else:
-                await self._run_thread(origin, token)
+            return await self._seed(origin, token)
         except SeedLockLostError:
             self._log.warning("another node took over the seeding; this one stops seeding")
             return False
+        except SeedsLostError:
+            await self._come_to_rest()
+            raise
         finally:
-            stopped_early = self._stop
             renewer.cancel()
             self.stop()
+
+    async def _seed(self, origin: Origin, token: str) -> bool:
+        if kind_of(self._spider.start_requests) != "plain":
+            await self._run_async(origin, token)
+        else:
+            await self._run_thread(origin, token)
+        stopped_early = self._stop
+        self.stop()
         if self._error is not None:
             error = self._error
             if isinstance(error, SpiderError):
@@ -119,6 +128,13 @@ class Seeder:
         if not await self._frontier.seed_finish(token):
             self._log.warning("the seeding lock was taken over while the last seeds were handed over")
         return True
+
+    async def _come_to_rest(self) -> None:
+        """Wait for the thread, so that start_requests never runs twice at a time; the lock is renewed meanwhile."""
+        stopped_by_node = self._stop
+        self.stop()
+        while self._drawing and not stopped_by_node:  # noqa: ASYNC110 - set by a thread
+            await asyncio.sleep(_PAUSE_S)
 
     async def _renew(self, token: str) -> None:
         while True:
@@ -160,7 +176,7 @@ class Seeder:
                     await self._pause_if_ahead()
                 if self._stop:
                     break
-        except (SeedLockLostError, asyncio.CancelledError):
+        except (SeedLockLostError, SeedsLostError, asyncio.CancelledError):
             raise
         except Exception as error:
             self._error = error
@@ -199,11 +215,13 @@ class Seeder:
             self._error = error
         finally:
             self._drawing_done = True
+            self._drawing = False
 
     async def _run_thread(self, origin: Origin, token: str) -> None:
         thread = threading.Thread(
             target=lambda: self._context.copy().run(self._draw, origin), name="netspy-seeding", daemon=True
         )
+        self._drawing = True
         thread.start()
         wait_s = 0.001
         while True:

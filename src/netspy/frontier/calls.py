@@ -282,6 +282,7 @@ class Calls:
         *,
         error: str = "",
         again: bool = False,
+        history: str = "",
     ) -> Call:
         """Take, renew or finish the seeding lock."""
         s = self.settings
@@ -293,6 +294,7 @@ class Calls:
             round(s.SPIDER_SEEDING_TTL * 1000),
         ]
         args += [self.lock_ms, " ".join(without_passwords(error).split())[:500], int(again), self.stale_ms]
+        args.append(history)
         return Call(script("seed"), self._node_keys(self.keys.lock), args)
 
 

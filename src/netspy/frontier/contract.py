@@ -81,7 +81,8 @@ class Frontier(Protocol):
     async def put(self, entries: Sequence[NewEntry], *, seed_token: str | None = None) -> list[bool]:
         """Deduplicate and enqueue in one step; one flag per entry, False = a repeat.
 
-        With `seed_token` nothing is put unless the seeding lock still holds that token (raises SeedLockLost).
+        With `seed_token` nothing is put unless the seeding lock still holds that token (raises SeedLockLostError).
+        Raises SeedsLostError when seeds put earlier under this token may be gone.
         """
 
     async def claim(
@@ -117,7 +118,10 @@ class Frontier(Protocol):
         """False when the lock is somebody else's now."""
 
     async def seed_finish(self, token: str, *, error: str | None = None) -> bool:
-        """State *seeded*, or *failed* with the error. False when the lock is somebody else's now."""
+        """State *seeded*, or *failed* with the error. False when the lock is somebody else's now.
+
+        Raises SeedsLostError when seeds put under this token may be gone; the state stays *seeding* then.
+        """
 
 
 class Keeper(Protocol):
@@ -151,3 +155,9 @@ class Keeper(Protocol):
 
 class SeedLockLostError(Exception):
     """A seed put was refused: another node holds the seeding lock now."""
+
+
+class SeedsLostError(Exception):
+    """The store went back to an earlier state while this node seeded (a fail-over to a replica that lagged, a restart
+    that lost the last second), and with it perhaps some of its seeds: acquire the lock again and start over.
+    """

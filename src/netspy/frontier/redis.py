@@ -183,7 +183,10 @@ class RedisFrontier:
 
     async def put(self, entries: Sequence[NewEntry], *, seed_token: str | None = None) -> list[bool]:
         """See the contract. Sent in pieces of at most 500 entries and 4 MB."""
-        return await self._writes.put(entries, seed_token)
+        flags = await self._writes.put(entries, seed_token)
+        if seed_token is not None:
+            self._seed.check_seeds()
+        return flags
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         """See the contract. Sent in pieces; a parent with more children than one piece holds has the rest put
@@ -322,9 +325,9 @@ class RedisFrontier:
         reply = await session.link.run(
             self._calls.counts(session.shared, session.shared.member, session.now())
         )
-        state, detail, age = self._seed.read(reply[7], int(reply[8]), float(reply[9]))
         if reply[0]:
             session.follow(reply[11])
+        state, detail, age = self._seed.read(reply[7], int(reply[8]), float(reply[9]))
         due = int(reply[6])
         return Counts(
             queued=int(reply[1]),

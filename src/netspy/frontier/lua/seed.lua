@@ -5,8 +5,10 @@ KEYS    1 meta   2 nodes   3 beats   4 lock:seed
 ARGV    1 now   2 epoch   3 node   4 lifetime   5 what: acquire, renew, seeded or failed   6 token   7 who
         8 ms after which a seeding lock without renewal is abandoned   9 lifetime of the key in ms   10 error text (failed)
         11 acquire: may seed again after *failed* (1 or 0)   12 stale ms
+        13 seeded, failed: the history under which the lock was taken, or ''
 RETURN  acquire {'OK', 'mine', history} or {'OK', 'other', lock text, ms left, now, history}
         renew, seeded, failed {'OK', 1 or 0}   0: the lock is somebody else's, nothing is changed
+        seeded, failed {'OK', 2, history}   the history has changed: seeds may be lost, nothing is changed
         {'LOST'}  {'NOTREG'}
 Values: `seeding <token> <ms> <who>`, `seeded <ms> <who>`, `failed <ms> <who> <error>`; any other value, such as the 1 of
 older programs, counts as seeded. An abandoned lock goes to the next one to ask. It is judged by the time in its value, so
@@ -38,6 +40,8 @@ if what == 'acquire' then
 end
 
 if not mine then return {'OK', 0} end
+local history = history_of(KEYS[1])
+if what ~= 'renew' and ARGV[13] ~= '' and ARGV[13] ~= history then return {'OK', 2, history} end
 -- A removal first, so that the lock can be kept when memory is full.
 redis.call('DEL', KEYS[4])
 if what == 'renew' then
