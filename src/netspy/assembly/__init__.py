@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from netspy.engine.node import Ended, Node, NodeState, Parts
+from netspy.engine.node import Node
+from netspy.engine.parts import Ended, NodeState, Parts
 from netspy.errors import ConfigError, MissingExtraError
 from netspy.messages.request import Request
 from netspy.messages.urls import compile_ignore

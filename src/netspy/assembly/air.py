@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from netspy.assembly import resume
-from netspy.engine.node import Ended, Node
+from netspy.engine.node import Node
+from netspy.engine.parts import Ended
 from netspy.errors import ConfigError
 from netspy.frontier.item_filter import MemoryItemFilter
 from netspy.frontier.memory import MemoryFrontier

@@ -7,7 +7,7 @@ import socket
 from dataclasses import replace
 from typing import Any
 
-from netspy.engine.node import NodeState
+from netspy.engine.parts import NodeState
 from netspy.observe.panel import NoProgress, Progress
 from netspy.observe.progress import NodeView, RateMeter, Snapshot, eta
 
