@@ -179,6 +179,7 @@ def test_junk_in_the_queue_runs_no_code_stops_no_node_and_ends_in_the_failed_lis
     records = [read_failed(text) for text in db.lrange(f"{NS}:failed_requests", 0, -1)]
     assert len(records) == len(planted)
     assert all(record.error and record.reason for record in records)
+    assert "internal error" not in result.stderr
     assert db.zcard(f"{NS}:z_requests") == db.zcard(f"{NS}:z_inflight") == db.zcard(f"{NS}:z_delayed") == 0
     for text in db.lrange(f"{NS}:failed_requests", 0, -1):
         assert len(text) <= 6 * codec.MAX_BYTES + 4096
