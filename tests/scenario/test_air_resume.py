@@ -11,6 +11,7 @@ import pytest
 from air_support import SCRIPT_HEAD
 from scenario_support import lines
 
+import netspy as mw
 from netspy.testing.runner import run_script, start_script
 
 pytestmark = pytest.mark.slow
@@ -327,3 +328,27 @@ def test_exit_in_a_callback_is_that_callbacks_error(site, tmp_path):
         assert "self.stop()" in result.stderr
         assert json.loads((tmp_path / "failed_requests.jsonl").read_text())["reason"] == "SpiderError"
         (tmp_path / "failed_requests.jsonl").unlink()
+
+
+def test_two_spiders_in_one_folder_keep_their_unfinished_runs_apart(numbered, workdir):
+    class First(mw.AirSpider):
+        __custom_setting__ = {"PROGRESS": "off", "ITEM_PIPELINES": [], "SPIDER_THREAD_COUNT": 1}
+
+        def start_requests(self):
+            for n in range(6):
+                yield mw.Request(numbered.url(f"/p/{type(self).__name__}/{n}"))
+
+        def parse(self, request, response):
+            if self.cut and self.stats.get("pages") == 2:
+                self.stop()
+
+    class Second(First):
+        pass
+
+    for spider in (First, Second):
+        assert spider(cut=True).run().outcome == "stopped"
+    for spider in (First, Second):
+        assert spider(cut=False, RETRY_FAILED_ON_START=True).run().request_failed == 0
+    crawled = set(numbered.all_hits())
+    assert crawled == {f"/p/{name}/{n}" for name in ("First", "Second") for n in range(6)}
+    assert [path.name for path in workdir.iterdir() if "failed_requests" in path.name] == []

@@ -22,12 +22,17 @@ def build_air(
     built: Any, spider: Any, settings: Settings, alerts: Alerts, filter_items: bool
 ) -> tuple[Any, Any, Any, bool]:
     """(frontier, keeper, item filter, resumed)."""
-    path = Path(settings.FAILED_REQUEST_PATH)
+    shared_path = Path(settings.FAILED_REQUEST_PATH)
+    path = resume.path_for(shared_path, spider.name)
+    if path != shared_path:
+        spider.logger.info(
+            "{} holds the unfinished run of another spider; this one's records go to {}", shared_path, path
+        )
 
     def trouble(error: OSError) -> None:
         spider.logger.error("failed requests can't be listed in {}: {}; trying again", path, error.strerror)
 
-    failed = resume.FailedFile(settings.FAILED_REQUEST_PATH, trouble)
+    failed = resume.FailedFile(str(path), trouble)
     failed.check()
     built.closers.append(failed.close)
     frontier = MemoryFrontier(on_failed=failed.append, **memory_dedup(settings, alerts))
@@ -123,7 +128,9 @@ def keep_what_is_left(
     if unfinished and settings.DUMP_UNFINISHED_ON_EXIT:
         bound = [r for r, _ in left if callback_problem(r.callback, spider) is not None]
         try:
-            kept, lost = resume.dump(path, left, frontier.seen(), seeded=not node.seeding_unfinished)
+            kept, lost = resume.dump(
+                path, left, frontier.seen(), seeded=not node.seeding_unfinished, spider=spider.name
+            )
         except OSError as error:
             log.error(
                 "{} unfinished request(s) could not be kept in {}: {}; a file that this run went on from stays",

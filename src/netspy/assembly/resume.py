@@ -20,7 +20,7 @@ from netspy.messages.request import Request
 from netspy.policy.failed_record import FailedRecord, pack_failed, read_failed
 
 UNFINISHED = "unfinished"
-_MAGIC = b"netspy-seen-1\n"
+_MAGIC = b"netspy-seen-2 "
 _LENGTH = struct.Struct(">I")
 
 
@@ -177,10 +177,11 @@ def _read_seen(path: Path) -> tuple[list[bytes], bool]:
     if not path.exists():
         return [], True
     data = path.read_bytes()
-    at = len(_MAGIC) + 1
-    if not data.startswith(_MAGIC) or len(data) < at:
+    head, newline, _ = data.partition(b"\n")
+    if not head.startswith(_MAGIC) or not newline:
         return [], False
-    seeded = data[at - 1 : at] == b"1"
+    seeded = head[len(_MAGIC) : len(_MAGIC) + 1] == b"1"
+    at = len(head) + 1
     chunks: list[bytes] = []
     while at + _LENGTH.size <= len(data):
         (length,) = _LENGTH.unpack_from(data, at)
@@ -190,8 +191,36 @@ def _read_seen(path: Path) -> tuple[list[bytes], bool]:
     return chunks, seeded
 
 
+def owner_of(path: Path) -> str | None:
+    """The spider whose unfinished run lies at `path`; None when there is none."""
+    try:
+        with seen_path(path).open("rb") as file:
+            head = file.readline(1024)
+    except OSError:
+        return None
+    if not head.startswith(_MAGIC):
+        return None
+    return head[len(_MAGIC) + 2 :].decode("utf-8", "replace").strip() or None
+
+
+def path_for(path: Path, spider: str) -> Path:
+    """Where this spider's records are: `path`, unless another spider's unfinished run lies there.
+
+    Two spiders in one folder with one FAILED_REQUEST_PATH must not take each other's work.
+    """
+    own = path.with_name(f"{path.stem}.{spider}{path.suffix}")
+    if has_unfinished(own) or owner_of(path) not in {None, spider}:
+        return own
+    return path
+
+
 def dump(
-    path: Path, unfinished: Iterable[tuple[Request, float]], seen: Iterable[bytes], *, seeded: bool
+    path: Path,
+    unfinished: Iterable[tuple[Request, float]],
+    seen: Iterable[bytes],
+    *,
+    seeded: bool,
+    spider: str,
 ) -> tuple[int, int]:
     """Write what is left. Returns (kept, can't be kept: values that don't travel)."""
     kept = lost = 0
@@ -216,7 +245,7 @@ def dump(
         os.fsync(file.fileno())
     fresh = seen_path(path).with_suffix(".tmp")
     with fresh.open("wb") as file:
-        file.write(_MAGIC + (b"1" if seeded else b"0"))
+        file.write(_MAGIC + (b"1 " if seeded else b"0 ") + spider.encode() + b"\n")
         for chunk in seen:
             file.write(_LENGTH.pack(len(chunk)) + chunk)
         file.flush()
