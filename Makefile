@@ -7,7 +7,7 @@ TEST_WORKERS ?= 2
 FAST_TESTS := tests/unit tests/contract tests/surface
 LINTED := src tests examples scripts benchmarks
 
-.PHONY: help venv demo test check lint fast-tests servers bench docs-settings lock clean
+.PHONY: help venv demo test check lint fast-tests servers bench chaos mutations long-run docs-settings lock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,15 @@ servers: # what the tests run against
 
 bench: $(STAMP) ## pages per second and CPU per page (ARGS are handed on)
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+chaos: $(STAMP) servers ## crawl under seeded random kills, cuts and restarts (ARGS="--seed 7 --seconds 25 --nodes 4")
+	@$(BIN)/python scripts/chaos.py $(ARGS)
+
+mutations: $(STAMP) servers ## break each Lua script in each of many places; a test must notice; writes docs/mutations.md
+	@$(BIN)/python scripts/mutate_scripts.py $(ARGS)
+
+long-run: $(STAMP) servers ## 200,000 pages with AirSpider and on Redis: memory, descriptors and log stay flat
+	@$(BIN)/python scripts/long_run.py $(ARGS)
 
 docs-settings: $(STAMP) ## write docs/settings.md and docs/zh/settings.md from settings.py
 	@$(BIN)/python scripts/docs_settings.py
