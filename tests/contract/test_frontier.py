@@ -228,7 +228,7 @@ async def test_a_suspect_at_its_last_chance_is_with_no_other_suspect(rig):
         keeper.reclaim()
         if _ == 0:
             await node.put([entry("deadly")])
-    [deadly] = (await node.claim(1, suspect_room=(64, 8, 0))).leases
+    [_deadly] = (await node.claim(1, suspect_room=(64, 8, 0))).leases
     rig.pass_time(LEASE + 1, keeper)
     keeper.reclaim()
     await node.put([entry("fresh")])
