@@ -50,7 +50,7 @@ NOTES = {
         "silent": "says nothing of the loss: exit 0",
         "unfetched": "no page fetched before the kill",
         "untouched": "no reply could be dropped",
-        "traces": "{} tracebacks",
+        "traces": "tracebacks: {}",
     },
     "zh": {
         "early": "在 kill 之前已结束",
@@ -61,7 +61,7 @@ NOTES = {
         "silent": "未报告丢失：退出码 0",
         "unfetched": "kill 之前一页未抓",
         "untouched": "未能丢弃任何回复",
-        "traces": "{} 段 traceback",
+        "traces": "traceback：{}",
     },
 }
 
