@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -41,6 +42,7 @@ SetOption = Annotated[
 ]
 
 RUNS_SEARCHED = 100
+_PAUSE_S = 0.1
 
 
 class Job(NamedTuple):
@@ -115,13 +117,29 @@ def connected(job: Job) -> Iterator[redis.Redis]:
         from redis.exceptions import RedisError
 
         try:
-            client.ping()
+            _wait_answer(client)
             yield client
         except RedisError as error:
             raise _told(error, settings, job.scope) from None
         finally:
             client.close()
             client.connection_pool.disconnect()
+
+
+def _wait_answer(client: redis.Redis) -> None:
+    """Until the server answers, but not for long: who types a command may type it again."""
+    from netspy.redisio.client import CLI_PATIENCE_S, trouble_of
+
+    end = time.monotonic() + CLI_PATIENCE_S
+    while True:
+        try:
+            client.ping()
+        except Exception as error:
+            if trouble_of(error) != "away" or time.monotonic() >= end:
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            return
 
 
 @contextmanager

@@ -143,10 +143,14 @@ _AWAY = (
     "BUSY ",
     "FAILOVER",
 )
+_RIGHTS_IN_SCRIPTS = ("user executing the script", "ACL failure in script")
+"""What Redis says, up to 7.0 and later, when the user may not do what a script does."""
+
 _CONFIG = (
     "NOAUTH",
     "WRONGPASS",
     "NOPERM",
+    *_RIGHTS_IN_SCRIPTS,
     "invalid password",
     "invalid username",
     "DB index",
@@ -235,9 +239,12 @@ def one_line(error: BaseException) -> str:
 
 def unavailable(url: str, error: BaseException, waited_s: float) -> StoreUnavailableError:
     """The error for a Redis that didn't answer in time."""
+    text = one_line(error)
+    remedy = "start it, or correct REDIS_URL"
+    if url.startswith("rediss") and "Timeout connecting" in text:
+        remedy += " (a port that speaks no TLS is silent, too: then write redis://)"
     return StoreUnavailableError(
-        f"Redis at {hide_password(url)} did not answer within {waited_s:g} s ({one_line(error)}); "
-        "start it, or correct REDIS_URL"
+        f"Redis at {hide_password(url)} did not answer within {waited_s:g} s ({text}); {remedy}"
     )
 
 
@@ -254,7 +261,7 @@ def unusable(url: str, error: BaseException) -> ConfigError:
         )
     if "DB index" in text:
         remedy = "use a database number that the server has, e.g. /0 at the end of REDIS_URL"
-    elif "NOPERM" in text or "no permissions" in text:
+    elif any(mark in text for mark in ("NOPERM", "no permissions", *_RIGHTS_IN_SCRIPTS)):
         remedy = (
             "give the Redis user the rights for its keys, EVALSHA, EVAL and the commands in the scripts "
             "(docs/redis-topologies.md has the rule)"

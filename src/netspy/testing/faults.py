@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from netspy.policy.failed_record import FailedRecord, read_failed
+from netspy.redisio.client import sync_client
+from netspy.settings import Settings
 from netspy.testing.fault_pages import PAGES, WRONG_CLOCK, serve_pages
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import SUMMARY_MARK, Result, Script, ScriptError, start_script
@@ -213,7 +215,13 @@ class FaultRun:
         if self._client is None:
             import redis
 
-            self._client = redis.Redis.from_url(self.redis_url)
+            if (
+                "+" in self.redis_url.partition("://")[0]
+            ):  # sentinels or a cluster, which redis-py's URLs don't know
+                settings = Settings(REDIS_URL=self.redis_url)
+                self._client = sync_client(settings, key=self.namespace)
+            else:
+                self._client = redis.Redis.from_url(self.redis_url)
         return self._client
 
     def count(self, name: str) -> int:

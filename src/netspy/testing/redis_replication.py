@@ -133,7 +133,10 @@ class RedisReplication:
         return master
 
     def failover(self) -> RedisServer:
-        """Tell a sentinel to swap master and replica, both alive, wait for it, and give the new master."""
+        """Tell a sentinel to promote a replica though the master lives, wait for it, and give the new master.
+
+        As always with Sentinel, the old one takes writes for some seconds more, and then loses them.
+        """
         from redis.exceptions import ResponseError
 
         old = self.master
