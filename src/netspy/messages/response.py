@@ -11,7 +11,7 @@ import binascii
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from netspy.errors import ConfigError, InvalidUrlError, RequestError, ResponseError
+from netspy.errors import InvalidUrlError, MissingExtraError, RequestError, ResponseError
 from netspy.messages import charset, urls
 from netspy.messages.charset_labels import python_codec
 from netspy.messages.headers import Given, Headers
@@ -257,13 +257,11 @@ class Response:
 
     @property
     def bs4(self) -> Any:
-        """The document as BeautifulSoup, parsed anew at every call. Raises ConfigError without bs4."""
+        """The document as BeautifulSoup, parsed anew at every call. Raises MissingExtraError without bs4."""
         try:
             from bs4 import BeautifulSoup  # type: ignore[import-not-found,import-untyped,unused-ignore]
         except ImportError:
-            raise ConfigError(
-                "response.bs4 needs Beautiful Soup: pip install beautifulsoup4, or use css() and xpath()"
-            ) from None
+            raise MissingExtraError("response.bs4", "bs4") from None
         return BeautifulSoup(self.text, "lxml-xml" if self.kind == "xml" else "lxml")
 
     # -- links
