@@ -98,14 +98,15 @@ class AsyncLink:
         if self._away_since is None:
             self._away_since = now
         waited = now - started
-        if self._stopped:
+        # A connection that was merely cut is replaced at once and is nobody's news, also while the node stops: giving
+        # up then would leave the acks of its last pages unsent.
+        if self._stopped and (failures > 1 or self._reported):
             raise StoreUnavailableError(
                 f"Redis at {hide_password(self.url)} is away ({clients.one_line(error)}) and the node is "
                 "stopping"
             ) from None
         if limit and waited >= limit:
             raise clients.unavailable(self.url, error, limit) from None
-        # A connection that was merely cut is replaced at once and is nobody's news.
         if failures == 1:
             return
         if not self._reported:

@@ -1,0 +1,287 @@
+"""Rows 10, 11, 16–21, 24, 25 and 27 of the fault table: frozen nodes, and a Redis that is away, full or forgetful."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from netspy.frontier.calls import script
+from netspy.testing.faults import serve_pages
+from netspy.testing.leash import wait_until
+from netspy.testing.proxy import FaultProxy
+from netspy.testing.servers import free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.fault]
+
+HELD = 50  # SPIDER_MAX_UNACKED of these runs
+STALE = 1.5
+SLACK = 6.0  # seconds; the machine may be busy
+
+
+def wait_for_more(run, site, pages=1):
+    """Wait until further pages are fetched."""
+    fetched = site.total
+    run.wait(lambda: site.total >= fetched + pages, f"{pages} more pages are fetched")
+
+
+def let_pass(seconds):
+    """An outage that has to last."""
+    end = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() > end, seconds + 1, step=0.05)
+
+
+def both_work(run, first, second):
+    run.wait(lambda: run.leases_of(first) and run.leases_of(second), "both nodes have work")
+
+
+def test_a_node_frozen_longer_than_its_lease_breaks_nothing_when_it_wakes(redis_url, begin, site, note):
+    expected = serve_pages(site, delay=0.05)
+    run = begin(redis_url, SPIDER_TASK_LEASE="2")
+    sleeper, worker = run.node(), run.node()
+    site.wait_hits(40)
+    both_work(run, sleeper, worker)
+    sleeper.pause()
+    run.fault()
+    assert run.wait_taken_over(sleeper) < STALE + SLACK
+    sleeper.cont()
+    run.finish()
+    note("10", run, run.check(expected, fetched_twice=HELD))
+
+
+def test_a_short_freeze_of_a_healthy_node_repeats_nothing(redis_url, begin, site, note):
+    expected = serve_pages(site, delay=0.05)
+    run = begin(redis_url, HEARTBEAT_STALE="20")
+    sleeper, worker = run.node(), run.node()
+    site.wait_hits(40)
+    both_work(run, sleeper, worker)
+    sleeper.pause()
+    run.fault()
+    wait_for_more(run, site, 30)
+    sleeper.cont()
+    run.recovered()
+    run.finish()
+    note("11", run, run.check(expected, fetched_twice=0))
+
+
+def test_redis_killed_and_back_with_its_append_only_file_loses_nothing(
+    either_binary, own_server, begin, site, note
+):
+    server = own_server(either_binary, appendfsync="everysec")
+    expected = serve_pages(site, delay=0.05)
+    run = begin(server.url, SEED_SLEEP="0.02")
+    run.node(), run.node()
+    site.wait_hits(60)
+    server.kill()
+    server.start()
+    run.fault()
+    wait_for_more(run, site)
+    run.recovered()
+    run.finish()
+    note("16", run, run.check(expected, fetched_twice=2 * HELD))
+
+
+@pytest.mark.faults_full
+@pytest.mark.parametrize("seed_sleep", ["0", "0.05"], ids=["seeded", "seeding"])
+def test_redis_back_with_an_old_snapshot_crawls_again_what_came_after_it(
+    seed_sleep, either_binary, own_server, begin, site, note
+):
+    server = own_server(either_binary, save="3600 1000000")
+    expected = serve_pages(site, delay=0.05)
+    run = begin(server.url, SEED_SLEEP=seed_sleep)
+    nodes = [run.node(), run.node()]
+    site.wait_hits(40)
+    run.client.save()
+    at_snapshot = site.total
+    wait_for_more(run, site, 60)
+    server.kill()
+    since = site.total - at_snapshot
+    server.start()
+    run.fault()
+    wait_for_more(run, site)
+    run.recovered()
+    run.finish()
+    assert any("Redis keeps only snapshots" in node.stderr for node in nodes)
+    note("17", run, run.check(expected, fetched_twice=since + 2 * HELD))
+
+
+@pytest.mark.faults_full
+def test_redis_back_with_nothing_is_a_loud_failure_and_never_finished(
+    either_binary, own_server, begin, site, note
+):
+    server = own_server(either_binary)
+    serve_pages(site, delay=0.05)
+    run = begin(server.url)
+    nodes = [run.node(), run.node()]
+    site.wait_hits(60)
+    server.kill()
+    server.start()
+    run.fault()
+    results = run.finish(*nodes, code=5)
+    run.recovered()
+    stored = set(run.stored())
+    for result in results:
+        assert result.summary["outcome"] == "store_lost"
+        assert "gone" in result.summary["reason"] or "no longer holds" in result.summary["reason"]
+        assert "Traceback" not in result.stderr
+        assert "Redis keeps nothing on disk" in result.stderr
+    report = run.check(stored)
+    # What was stored stays; the rest of the run is gone, which is what the exit code says.
+    note("18", run, report._replace(lost=420 - len(stored)))
+
+
+@pytest.mark.faults_full
+def test_an_outage_with_all_nodes_healthy_moves_no_lease_and_floods_no_log(
+    either_binary, own_server, begin, site, note
+):
+    """The two minutes of the table in proportion: three times the time after which a silent node is dead."""
+    server = own_server(either_binary, appendfsync="always")
+    expected = serve_pages(site, delay=0.05)
+    run = begin(server.url, SPIDER_TASK_LEASE="600")
+    nodes = [run.node(), run.node()]
+    site.wait_hits(60)
+    server.stop()
+    for node in nodes:
+        node.wait_line("away")
+    let_pass(3 * STALE)
+    server.start()
+    run.fault()
+    wait_for_more(run, site)
+    run.recovered()
+    results = run.finish()
+    report = run.check(expected, fetched_twice=0)
+    for result in results:
+        assert result.summary["lease_lost"] == 0
+        assert "Traceback" not in result.stderr
+        assert sum(" WARNING " in line or " ERROR " in line for line in result.stderr.splitlines()) <= 4
+    note("19", run, report)
+
+
+@pytest.mark.faults_full
+def test_a_redis_that_is_down_at_the_start_is_one_clear_error_after_a_set_time(begin, site):
+    run = begin(f"redis://:secret@127.0.0.1:{free_port()}/0", REDIS_START_TIMEOUT="1.5")
+    began = time.monotonic()
+    result = run.node().finish(30)
+    assert 1.0 < time.monotonic() - began < 1.5 + SLACK
+    assert result.returncode not in (0, 1)
+    assert result.summary["exit_code"] == result.returncode
+    assert "Traceback" not in result.stderr
+    assert "secret" not in result.stdout + result.stderr
+    assert len([line for line in result.stderr.splitlines() if "Redis" in line]) <= 2
+    assert site.total == 0
+
+
+LOST_REPLIES = {
+    "claim": [script("claim").sha.encode()],
+    "enqueue": [script("put").sha.encode()],
+    "ack": [script("settle").sha.encode()],
+    "give_up": [b"\r\ngive_up\r\n"],
+    "delay": [b"\r\ndelay\r\n"],
+}
+
+
+@pytest.mark.parametrize("call", sorted(LOST_REPLIES))
+def test_a_reply_that_is_lost_after_the_call_was_carried_out_repeats_and_orphans_nothing(
+    call, either_url, begin, site, note
+):
+    expected = serve_pages(site, 20, 5)
+    site.route("/d/3-1", "not here", status=404)
+    site.route("/d/4-1", "at last", fail_first=1, fail_status=503)
+    port = int(either_url.rpartition(":")[2].partition("/")[0])
+    with FaultProxy("127.0.0.1", port) as proxy:
+        run = begin(either_url, LISTS="20", SEED_SLEEP="0.01")
+        for wanted in LOST_REPLIES[call]:
+            for _ in range(1 if call in ("give_up", "delay") else 3):
+                proxy.drop_next_reply(wanted)
+        run.fault()
+        run.node(redis_url=proxy.redis_url())
+        proxy.wait_dropped()
+        run.recovered()
+        [result] = run.finish()
+        assert proxy.dropped >= (1 if call in ("give_up", "delay") else 2)
+    report = run.check(expected - {site.url("/d/3-1")}, failed=1, fetched_twice=1)
+    assert site.hits("/d/4-1") == 2, "the one repeat is the page that answered 503 at first"
+    assert result.summary["request_failed"] == 1
+    assert result.summary["lease_lost"] == 0
+    note("21", run, report._replace(fetched_twice=report.fetched_twice - 1))
+
+
+def test_a_lost_reply_to_a_release_neither_orphans_nor_doubles(either_url, begin, site, note):
+    expected = serve_pages(site, 20, 5, delay=0.1)
+    port = int(either_url.rpartition(":")[2].partition("/")[0])
+    with FaultProxy("127.0.0.1", port) as proxy:
+        run = begin(either_url, LISTS="20")
+        first = run.node(redis_url=proxy.redis_url())
+        site.wait_hits(40)
+        proxy.drop_next_reply(b"\r\nrelease\r\n")
+        first.terminate()
+        run.fault()
+        proxy.wait_dropped()
+        run.recovered()
+        run.finish(first, code=143)
+    assert run.count("z_inflight") == 0
+    run.finish(run.node())
+    note("21", run, run.check(expected, fetched_twice=0))
+
+
+@pytest.mark.faults_full
+def test_a_full_redis_makes_enqueueing_wait_while_leases_live_on(
+    either_binary, own_server, begin, site, note
+):
+    server = own_server(either_binary, appendfsync="everysec")
+    expected = serve_pages(site, 40, 10, delay=0.05)
+    run = begin(server.url, SPIDER_TASK_LEASE="2", SEED_SLEEP="0.05")
+    nodes = [run.node(), run.node()]
+    site.wait_hits(30)
+    run.client.set("ballast", "x" * 11_000_000)
+    run.client.config_set("maxmemory", "6mb")
+    run.fault()
+    run.wait(
+        lambda: any("memory" in node.stderr.lower() for node in nodes), "a node tells of the full memory"
+    )
+    let_pass(3.0)  # longer than a lease
+    assert all(node.alive for node in nodes)
+    run.client.delete("ballast")
+    run.client.config_set("maxmemory", "0")
+    run.fault()
+    wait_for_more(run, site)
+    run.recovered()
+    results = run.finish()
+    assert [result.summary["lease_lost"] for result in results] == [0, 0]
+    assert sum(result.summary["alerts"] for result in results) >= 1
+    note("24", run, run.check(expected, fetched_twice=0))
+
+
+@pytest.mark.faults_full
+def test_an_evicting_redis_is_warned_of_at_the_start(either_binary, own_server, begin, site, note):
+    server = own_server(either_binary, maxmemory="200mb", policy="allkeys-lru", appendfsync="everysec")
+    expected = serve_pages(site, 4, 2)
+    run = begin(server.url, LISTS="4")
+    [result] = run.finish(run.node())
+    [warning] = [line for line in result.stderr.splitlines() if "evict" in line]
+    assert "maxmemory-policy allkeys-lru" in warning
+    assert "noeviction" in warning
+    note("25", run, run.check(expected, fetched_twice=0))
+
+
+def test_a_node_cut_off_from_redis_but_not_from_the_web_stops_fetching_and_others_take_over(
+    redis_server, redis_url, begin, site, note
+):
+    lease = 2.0
+    expected = serve_pages(site, 20, 10, delay=0.1)
+    with FaultProxy("127.0.0.1", redis_server.port) as proxy:
+        run = begin(redis_url, LISTS="20", SPIDER_TASK_LEASE=str(lease), COLLECTOR_TASK_COUNT="50")
+        cut_off = run.node(redis_url=proxy.redis_url(), USER_AGENT="cut off", SPIDER_THREAD_COUNT="1")
+        worker = run.node(SPIDER_THREAD_COUNT="2")
+        site.wait_hits(40)
+        both_work(run, cut_off, worker)
+        proxy.cut()
+        cut_at = time.monotonic()
+        run.fault()
+        assert run.wait_taken_over(cut_off) < STALE + SLACK
+        run.finish(worker)
+        by_the_cut_off = [hit.time - cut_at for hit in site.log if hit.headers["user-agent"] == "cut off"]
+        assert max(by_the_cut_off) < lease + 0.5, "it trusted a lease longer than it lasts"
+        proxy.resume()
+        run.finish(cut_off)
+    note("27", run, run.check(expected, fetched_twice=HELD))
