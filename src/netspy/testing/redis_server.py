@@ -290,7 +290,13 @@ class RedisServer:
             options["bind"] = self.host
         argv = [self.binary]
         for name, value in options.items():
-            argv += [f"--{name}", value]
+            if name == "save" and value:
+                # Redis 6.2 wants each rule, and each number in it, by itself.
+                numbers = value.split()
+                for at in range(0, len(numbers), 2):
+                    argv += ["--save", *numbers[at : at + 2]]
+            else:
+                argv += [f"--{name}", value]
         return argv
 
     def _launch(self) -> bool:
