@@ -1,0 +1,147 @@
+"""Row 22 of the fault table, and its kin: the master goes away in mid-crawl, on Sentinel and on Cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from netspy.testing.faults import FaultRun, serve_pages
+from netspy.testing.leash import wait_until
+from netspy.testing.redis_server import RedisServer
+from netspy.testing.runner import run_script
+from netspy.testing.servers import Certificates, RedisCluster, RedisReplication
+from netspy.testing.site import LocalSite
+
+pytestmark = [pytest.mark.slow, pytest.mark.fault]
+
+LISTS = 40
+SLOT = "{netspy:Pages}"
+
+ENV = {"SEED_SLEEP": "0.02", "REDIS_CONNECT_TIMEOUT": "2"}
+
+
+def fetched(site: LocalSite) -> int:
+    return sum(site.all_hits().values())
+
+
+def under_way(run: FaultRun, site: LocalSite, pages: int) -> None:
+    run.wait(lambda: fetched(site) >= pages, f"{pages} pages are fetched")
+
+
+def run_two(run: FaultRun) -> None:
+    run.node()
+    run.node()
+
+
+def test_a_killed_master_is_an_outage_of_seconds(begin, site, note):
+    expected = serve_pages(site, LISTS, delay=0.02)
+    with RedisReplication() as redis:
+        run = begin(redis.url, **ENV)
+        run_two(run)
+        under_way(run, site, 60)
+        run.fault()
+        old = redis.kill_master()
+        redis.wait_new_master(old)
+        before = fetched(site)
+        run.wait(lambda: fetched(site) > before + 5, "the crawl goes on")
+        assert run.recovered() < 15
+        run.finish()
+        note("22", run, run.check(expected))
+
+
+def test_a_replica_that_lagged_loses_nothing_also_of_the_seeds(begin, site, note):
+    """The replica that takes over lacks the last second: seeds, children, acks and the end of the seeding."""
+    expected = serve_pages(site, LISTS, delay=0.02)
+    with RedisReplication(password="x", down_after_s=0.8) as redis:
+        run = begin(redis.url, **{**ENV, "SEED_SLEEP": "0.05"})
+        run_two(run)
+        under_way(run, site, 20)
+        master, replica = redis.master, redis.replica
+        behind = cut_replication(master, replica)
+        kept = replica.client().get("netspy:Pages:lock:seed")
+        assert kept.startswith("seeding"), "the machine was too slow for this test"
+        run.wait(
+            lambda: run.client.get("netspy:Pages:lock:seed").startswith(b"seeded"), "the seeding is over"
+        )
+        assert behind() > 0, "the replica should have missed something"
+        run.fault()
+        redis.kill_master()
+        assert redis.wait_new_master(master) is replica
+        replica.ask("CONFIG", "SET", "masterauth", "x")
+        run.finish()
+        note("22", run, run.check(expected))
+
+
+def cut_replication(master: RedisServer, replica: RedisServer) -> Callable[[], int]:
+    """From now on the replica hears nothing more; gives a function that says by how many bytes it is behind."""
+
+    def offset(server: RedisServer) -> int:
+        info = server.client().info("replication")
+        return int(info["master_repl_offset" if info["role"] == "master" else "slave_repl_offset"])
+
+    replica.ask("CONFIG", "SET", "masterauth", "wrong")
+    master.ask("CLIENT", "KILL", "TYPE", "replica")
+    assert wait_until(lambda: replica.ask("ROLE")[3] != b"connected", 5)
+    return lambda: offset(master) - offset(replica)
+
+
+def test_a_planned_fail_over_whose_old_master_takes_writes_for_a_while(begin, site, note):
+    expected = serve_pages(site, LISTS, delay=0.04)
+    with RedisReplication() as redis:
+        run = begin(redis.url, **ENV)
+        run_two(run)
+        under_way(run, site, 40)
+        run.fault()
+        redis.failover()
+        run.finish()
+        note("22", run, run.check(expected, keys_empty=False))
+
+
+def test_a_killed_master_of_the_slot_is_an_outage_of_seconds(begin, site, note):
+    expected = serve_pages(site, LISTS, delay=0.02)
+    with RedisCluster(replicas=1) as redis:
+        run = begin(redis.url, **ENV)
+        run.namespace = SLOT
+        run_two(run)
+        under_way(run, site, 60)
+        run.fault()
+        old = redis.kill_master_of(SLOT)
+        redis.wait_new_master_of(SLOT, old)
+        before = fetched(site)
+        run.wait(lambda: fetched(site) > before + 5, "the crawl goes on")
+        assert run.recovered() < 15
+        run.finish()
+        note("22", run, run.check(expected))
+
+
+def test_a_slot_moved_in_mid_crawl(begin, site):
+    expected = serve_pages(site, LISTS, delay=0.02)
+    with RedisCluster() as redis:
+        run = begin(redis.url, **ENV)
+        run.namespace = SLOT
+        run_two(run)
+        under_way(run, site, 60)
+        redis.move_slot_of(f"{SLOT}:meta")
+        run.finish()
+        run.check(expected)
+
+
+@pytest.mark.parametrize("wrong", ["no CA", "service"])
+def test_a_start_that_cannot_work_ends_with_one_line(wrong, workdir):
+    source = 'import netspy\n\n\nclass Pages(netspy.Spider):\n    start_urls = ["http://127.0.0.1:9/"]\n\n\nPages().start()\n'
+    if wrong == "no CA":
+        with Certificates() as certificates, RedisServer(tls=certificates) as server:
+            result = run_script(
+                source, cwd=workdir, timeout=30, env={"NETSPY_REDIS_URL": server.url.partition("?")[0]}
+            )
+        told = "ssl_ca_certs"
+    else:
+        with RedisReplication(sentinels=1, replicas=0) as redis:
+            url = redis.url.replace(redis.service, "nobody")
+            result = run_script(source, cwd=workdir, timeout=30, env={"NETSPY_REDIS_URL": url})
+        told = "knows no service 'nobody'"
+    assert result.returncode == 3
+    lines = [line for line in result.stderr.splitlines() if told in line]
+    assert len(lines) == 1
+    assert "Traceback" not in result.stderr
