@@ -51,6 +51,7 @@ def test_a_killed_nodes_requests_are_done_by_the_next(numbered, redis_url, tmp_p
     with start_script(SPIDER, env=common, cwd=tmp_path) as second:
         result = second.finish(60).check()
     assert set(urls(tmp_path)) == set(expected(numbered, 24))
+    assert result.summary["reclaimed"] >= 1
     assert len(set(numbered.all_hits())) == 24
     assert result.summary["outcome"] == "finished"
 

@@ -44,6 +44,7 @@ class LeaseKeeper(threading.Thread):
         on_store_lost: Callable[[str], None],
         on_nodes: Callable[[int], None],
         on_poison: Callable[[int], None],
+        on_taken_over: Callable[[int], None],
         paused: Callable[[], Any],
     ) -> None:
         super().__init__(name="netspy-lease-keeper", daemon=True)
@@ -58,6 +59,7 @@ class LeaseKeeper(threading.Thread):
         self._on_store_lost = on_store_lost
         self._on_nodes = on_nodes
         self._on_poison = on_poison
+        self._on_taken_over = on_taken_over
         self._paused = paused
         self._loop_thread = threading.get_ident()  # made on the loop
         self._ending = threading.Event()
@@ -144,6 +146,14 @@ class LeaseKeeper(threading.Thread):
                     lease.valid_until = 0.0
 
     def _reclaim(self, stale_nodes: list[str]) -> None:
+        before = self._keeper.taken_over
+        try:
+            self._take_over(stale_nodes)
+        finally:
+            if self._keeper.taken_over != before:
+                self._tell(self._on_taken_over, self._keeper.taken_over - before)
+
+    def _take_over(self, stale_nodes: list[str]) -> None:
         poisoned = 0
         for _ in range(_RECLAIMS_PER_BEAT):
             moved = self._keeper.reclaim(_RECLAIM_CHUNK)

@@ -171,6 +171,7 @@ class Node:
             on_store_lost=lambda why: self.stop(why, outcome="store_lost"),
             on_nodes=self._saw_nodes,
             on_poison=self._poisoned,
+            on_taken_over=lambda n: self._counters.inc("reclaimed", n),
             paused=self._claims_paused,
         )
 

@@ -135,6 +135,9 @@ class Keeper(Protocol):
     def renew(self, leases: Sequence[Lease]) -> list[bool]:
         """Extend to now + lease and move each lease's `valid_until`. False = not ours any more."""
 
+    taken_over: int
+    """How many leases `reclaim` and `sweep` have returned to the queue so far."""
+
     def reclaim(self, limit: int = 500) -> Reclaimed:
         """Return expired leases to the queue, oldest first; poison goes to the failed list."""
 

@@ -57,6 +57,7 @@ class RedisKeeper:
         self._version = version
         self._clock_ms = clock_ms
         self._monotonic = monotonic
+        self.taken_over = 0
         self._sweeps: dict[str, tuple[bytes, bool]] = {}
         self._lifetimes_at = float("-inf")
         self._reporting_as = ""
@@ -167,6 +168,7 @@ class RedisKeeper:
             return Reclaimed(0, 0, more=False)
         if reply[0] != b"OK":
             return Reclaimed(0, 0, more=False)
+        self.taken_over += int(reply[1])
         return Reclaimed(int(reply[1]), int(reply[2]), more=bool(reply[3]))
 
     def sweep(self, node: str) -> bool:
@@ -183,6 +185,7 @@ class RedisKeeper:
         if reply[0] != b"OK":
             self._sweeps.pop(node, None)
             return False
+        self.taken_over += int(reply[2]) - int(reply[3])
         found = found or int(reply[2]) > 0
         if reply[1]:
             self._sweeps[node] = (reply[1], found)

@@ -17,6 +17,7 @@ class MemoryKeeper:
 
     def __init__(self, frontier: MemoryFrontier) -> None:
         self._frontier = frontier
+        self.taken_over = 0
 
     def beat(self, report: BeatReport) -> BeatReply:  # noqa: ARG002  # nobody else reads it
         """Always known, never anybody stale."""
@@ -28,7 +29,9 @@ class MemoryKeeper:
 
     def reclaim(self, limit: int = 500) -> Reclaimed:
         """See the contract."""
-        return self._frontier.reclaim(limit)
+        moved = self._frontier.reclaim(limit)
+        self.taken_over += moved.returned
+        return moved
 
     def sweep(self, node: str) -> bool:  # noqa: ARG002  # there is no other node
         """Nothing to find."""
