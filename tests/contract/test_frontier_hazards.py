@@ -1,0 +1,361 @@
+"""Hazards that no ordinary history meets: each test stands for a line in a script which nothing else would miss.
+
+scripts/mutate_scripts.py takes such lines out, one at a time, and wants a test to fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, names
+
+from netspy.errors import ConfigError
+from netspy.frontier import calls
+from netspy.messages.entry import Settlement
+from netspy.testing.servers import RedisServer
+
+
+@pytest.fixture(params=["7/redis", "6.2/redis-set"])
+async def rig(request):
+    server, _, kind = request.param.rpartition("/")
+    made = Rig(kind, Clock(), request.getfixturevalue("redis_url" if server == "7" else "redis62_url"))
+    yield made
+    await made.close()
+
+
+def raw(rig: Rig) -> Any:
+    return rig.nodes[0]._session.link.client
+
+
+async def state(rig: Rig) -> dict[str, Any]:
+    """Every key of the run as it is stored."""
+    client, ns = raw(rig), rig.nodes[0].keys.ns
+    return {key: await client.dump(key) for key in sorted(await client.keys(f"{ns}*"))}
+
+
+# -- whose clock, and what when it jumps
+
+
+async def test_a_clock_that_ran_backwards_since_the_last_beat_moves_nothing_until_beats_are_unbroken_again(
+    rig,
+):
+    owner, other = await rig.node(), await rig.node()
+    keeper = rig.keeper(other)
+    rig.steady(keeper)
+    await owner.put([entry("a")])
+    await owner.claim(1)
+    rig.pass_time(LEASE + 20, keeper)
+    # The lease has run out by 20 seconds, and still has after the clock was set back by ten.
+    rig.clock.advance(-10)
+    assert keeper.reclaim().returned == 0
+    assert keeper.sweep(owner.node) is False
+    assert (await other.counts()).leased == 1
+    assert not keeper.beat(REPORT).sweeping
+    assert keeper.reclaim().returned == 0
+    assert keeper.sweep(owner.node) is False
+    assert (await other.counts()).leased == 1
+    rig.steady(keeper)
+    assert keeper.reclaim().returned == 1
+
+
+async def test_only_the_servers_clock_counts(redis_server):
+    redis_server.flush()
+
+    class Real(Rig):
+        """Without a clock of the test's."""
+
+        async def node(self, **more: Any) -> Any:
+            made = await super().node(**more)
+            made._session.now = lambda: ""
+            return made
+
+    rig = Real("redis", Clock(), redis_server.url)  # its clock is years behind
+    node = await rig.node()
+    await node.put([entry("a"), entry("b")])
+    client = node._session.link.client
+
+    async def now_ms() -> float:
+        seconds, micros = await client.time()
+        return seconds * 1000 + micros / 1000
+
+    before = await now_ms()
+    [lease] = (await node.claim(1)).leases
+    after = await now_ms()
+    deadline = await client.zscore(node.keys.inflight, lease.member)
+    assert before - 1 <= deadline - LEASE * 1000 <= after + 1
+    await node.delay([(lease, 30.0, None)])
+    [(_, due)] = await client.zrange(node.keys.delayed, 0, 0, withscores=True)
+    assert before - 1 <= due - 30_000 <= await now_ms() + 1
+    await rig.close()
+
+
+async def test_a_live_node_is_not_stale_to_another(rig):
+    one, two = await rig.node(), await rig.node()
+    keepers = rig.keeper(one), rig.keeper(two)
+    rig.steady(*keepers)
+    rig.clock.advance(3)
+    reply = keepers[0].beat(REPORT)
+    assert (reply.stale_nodes, reply.live_nodes) == ([], 2)
+    rig.pass_time(STALE + 1, keepers[0])
+    reply = keepers[0].beat(REPORT)
+    assert (reply.stale_nodes, reply.live_nodes) == ([two.node], 1)
+
+
+# -- one step is one step
+
+
+async def test_one_step_of_a_sweep_moves_a_bounded_number(rig):
+    dead, alive = await rig.node(), await rig.node()
+    keeper = rig.keeper(alive)
+    await dead.put([entry(i) for i in range(calls.SWEEP_MOVE + 150)])
+    await dead.claim(calls.SWEEP_MOVE + 150)
+    rig.steady(keeper)
+    left = [calls.SWEEP_MOVE + 150]
+    while not keeper.sweep(dead.node):
+        left.append((await alive.counts()).leased)
+    moved = [before - after for before, after in itertools.pairwise(left)]
+    assert sum(moved) == calls.SWEEP_MOVE + 150
+    assert max(moved) == calls.SWEEP_MOVE
+
+
+async def test_a_sweep_finds_every_lease_of_a_dead_node_among_those_of_a_live_one(rig, monkeypatch):
+    # Small steps, so that the cursor stops between and within stretches of one deadline.
+    monkeypatch.setattr(calls, "SWEEP_LOOK", 7)
+    monkeypatch.setattr(calls, "SWEEP_MOVE", 3)
+    dead, alive = await rig.node(), await rig.node()
+    keeper = rig.keeper(alive)
+    await dead.put([entry(i) for i in range(120)])
+    mine = []
+    for size in (1, 5, 11, 9, 20, 2):
+        mine += (await alive.claim(size)).leases
+        await dead.claim(12 - size % 4)
+        rig.clock.advance(0.5)
+    of_dead = (await alive.counts()).leased - len(mine)
+    rig.steady(keeper)
+    keeper.renew(mine)
+    for step in range(200):
+        if keeper.sweep(dead.node):
+            break
+    else:
+        pytest.fail("the sweep did not end in 200 steps")
+    assert step > of_dead / 3
+    counts = await alive.counts()
+    assert (counts.leased, counts.queued) == (len(mine), 120 - len(mine))
+    assert all((await alive.settle([Settlement(lease) for lease in mine])).acked)
+
+
+# -- a claim's answer
+
+
+async def test_a_repeated_claim_gets_its_own_leases_though_others_have_the_same_deadline(rig):
+    one, two = await rig.node(), await rig.node()
+    await one.put([entry(i) for i in range(6)])
+    session = one._session
+    member = session.shared.member
+    member.claim_op += 1
+    call = one._calls.claim(session.shared, member, session.now(), 2, (), (64, 8, 1), 0)
+    first = await session.link.run(call)
+    await two.claim(2)  # in the same millisecond
+    assert (await session.link.run(call))[8:] == first[8:]
+    assert len(first[8:]) == 2
+
+
+async def test_a_lease_that_has_just_begun_does_not_run_out(rig):
+    node = await rig.node()
+    keeper = rig.keeper(node)
+    rig.steady(keeper)
+    await node.put([entry("a")])
+    [lease] = (await node.claim(1)).leases
+    assert keeper.reclaim().returned == 0
+    rig.pass_time(LEASE / 2, keeper)
+    assert keeper.reclaim().returned == 0
+    assert (await node.settle([Settlement(lease)])).acked == [True]
+
+
+# -- a script is atomic, not transactional: what is malformed is refused before the first write
+
+
+@pytest.mark.parametrize("how", ["id", "site", "priority", "payload"])
+@pytest.mark.parametrize("script", ["put", "settle"])
+async def test_a_malformed_entry_in_the_middle_leaves_everything_as_it_was(rig, script, how):
+    """Marked and then refused would be: seen, and nowhere. Acked and then refused would be: its children are lost."""
+    node = await rig.node()
+    await node.put([entry("parent")])
+    [parent] = (await node.claim(1)).leases
+    session = node._session
+    member = session.shared.member
+    member.write_op += 1
+    good = node._writes._packed(entry("good"))
+    bad = node._writes._packed(entry("bad"))
+    broken = {
+        "id": {"id": b"short"},
+        "site": {"site": "x"},
+        "priority": {"priority": 123456.0},
+        "payload": {"payload": b"[]"},
+    }
+    bad = bad._replace(**broken[how])
+    rows = [good, bad, node._writes._packed(entry("other"))]
+    if script == "put":
+        call = node._calls.put(session.shared, member, session.now(), member.write_op, rows, None)
+    else:
+        call = node._calls.settle(
+            session.shared, member, session.now(), member.write_op, [], [(parent.member, "", rows)]
+        )
+    # Our own side would refuse it before the call.
+    call = call._replace(args=["inf" if str(arg) == "123456" else arg for arg in call.args])
+    before = await state(rig)
+    with pytest.raises(Exception, match="NETSPYARGS"):
+        await session.link.run(call)
+    assert await state(rig) == before
+    assert await node.put([entry("good")]) == [True]
+    assert (await node.settle([Settlement(parent)])).acked == [True]
+
+
+@pytest.mark.parametrize(
+    ("what", "row"),
+    [("delay", ("", "")), ("delay", ("soon", "")), ("delay", ("5", "[]")), ("give_up", ("", ""))],
+)
+async def test_a_malformed_move_in_the_middle_leaves_everything_as_it_was(rig, what, row):
+    node = await rig.node()
+    await node.put([entry(i) for i in range(3)])
+    a, b, c = (await node.claim(3)).leases
+    session = node._session
+    member = session.shared.member
+    member.write_op += 1
+    good = ("5", "") if what == "delay" else ("", '{"request":{}}')
+    call = node._calls.move(
+        session.shared, member, session.now(), member.write_op, what,
+        [(a.member, *good), (b.member, *row), (c.member, *good)],
+    )  # fmt: skip
+    before = await state(rig)
+    with pytest.raises(Exception, match="NETSPYARGS"):
+        await session.link.run(call)
+    assert await state(rig) == before
+    assert await node.release([a, b, c]) == [True] * 3
+
+
+# -- repeated and late writes
+
+
+async def test_a_repeated_release_answers_the_same_and_a_late_one_is_refused(rig):
+    node = await rig.node()
+    await node.put([entry("a"), entry("b")])
+    [lease] = (await node.claim(1)).leases
+    session = node._session
+    member = session.shared.member
+    member.write_op += 1
+    call = node._calls.move(
+        session.shared, member, session.now(), member.write_op, "release", [(lease.member, "", "")]
+    )
+    first, second = await session.link.run(call), await session.link.run(call)
+    assert (first[0], second[0]) == (b"OK", b"AGAIN")
+    assert first[1] == second[1] == b"1"
+    await node.put([entry("c")])
+    before = await state(rig)
+    assert (await session.link.run(call))[0] == b"STALEOP"
+    assert await state(rig) == before
+
+
+# -- suspicion
+
+
+async def test_a_release_keeps_the_suspicion(rig):
+    """A suspect that is given back unstarted has not become innocent by it."""
+    node = await rig.node()
+    keeper = rig.keeper(node)
+    rig.steady(keeper)
+    await node.put([entry("a")])
+    for _ in range(2):
+        await node.claim(1)
+        rig.pass_time(LEASE + 1, keeper)
+        assert keeper.reclaim().returned == 1
+    [lease] = (await node.claim(1)).leases
+    assert lease.expired == 1
+    await node.release([lease])
+    [again] = (await node.claim(1)).leases
+    assert again.expired == 1
+    await node.release([again])
+    # With no room for suspects it stays where it is.
+    assert (await node.claim(1, suspect_room=(0, 0, 0))).leases == []
+
+
+# -- a full server
+
+
+@pytest.fixture(params=["on PATH", "embedded 6.2"])
+def own_server(request):
+    from netspy.testing.servers import find_embedded_server
+
+    with RedisServer(None if request.param == "on PATH" else find_embedded_server()) as server:
+        yield server
+
+
+async def test_a_full_server_lets_everything_through_that_moves_or_removes(own_server):
+    """Leases that can't be renewed, given back or taken over while memory is full would make the outage worse."""
+    rig = Rig("redis", Clock(), own_server.url)
+    node, other = await rig.node(), await rig.node()
+    keeper = rig.keeper(node)
+    client = own_server.client()
+    grant = await node.seed_acquire()
+    await node.put([entry(i) for i in range(40)])
+    leases = (await node.claim(20)).leases
+    await other.claim(5)
+    rig.steady(keeper)
+    client.set("ballast", "x" * 11_000_000)
+    client.config_set("maxmemory", "6mb")
+
+    async def soon(work: Any) -> Any:
+        return await asyncio.wait_for(work, 3)
+
+    assert await soon(node.release(leases[:2])) == [True, True]
+    assert await soon(node.delay([(leases[2], 5.0, None)])) == [True]
+    assert await soon(node.give_up([(leases[3], b'{"request":{}}')])) == [True]
+    assert (await soon(node.settle([Settlement(lease) for lease in leases[4:8]]))).acked == [True] * 4
+    assert len((await soon(node.claim(3))).leases) == 3
+    assert keeper.renew(leases[8:]) == [True] * 12
+    assert keeper.beat(REPORT).known
+    assert await soon(node.seed_renew(grant.token)) is True
+    while not keeper.sweep(other.node):
+        pass
+    assert (await node.counts()).live_nodes == 1
+    rig.pass_time(LEASE + 1, keeper)
+    assert keeper.reclaim().returned == 12 + 3
+    await soon(node.seed_finish(grant.token))
+    assert (await node.counts()).seed == "seeded"
+    client.config_set("maxmemory", "0")
+    await rig.close()
+
+
+# -- what is gone
+
+
+async def test_a_node_of_another_format_version_is_refused_and_changes_nothing(rig):
+    await rig.node()
+    await raw(rig).hset(rig.nodes[0].keys.meta, "version", "99")
+    before = await state(rig)
+    with pytest.raises(ConfigError, match="99"):
+        await rig.node()
+    assert await state(rig) == before
+    await raw(rig).hset(rig.nodes[0].keys.meta, "version", calls.FORMAT_VERSION)
+
+
+async def test_priorities_survive_every_way_through_a_lease(rig):
+    node = await rig.node()
+    keeper = rig.keeper(node)
+    rig.steady(keeper)
+    ways = ["release", "delay", "reclaim", "leave"]
+    await node.put([entry(way, priority=7.25) for way in ways])
+    released, delayed, _reclaimed, _left = (await node.claim(4)).leases
+    await node.release([released])
+    await node.delay([(delayed, 1.0, None)])
+    rig.pass_time(LEASE + 1, keeper)
+    keeper.reclaim()
+    got = (await node.claim(9)).leases
+    assert sorted(names(got)) == sorted(ways)
+    assert {lease.priority for lease in got} == {7.25}
+    other = await rig.node()
+    await node.close()
+    assert {lease.priority for lease in (await other.claim(9)).leases} == {7.25}
