@@ -35,16 +35,18 @@ async def leave(
     deadline = time.monotonic() + parts.settings.SPIDER_STOP_TIMEOUT
     log, outbox, items = parts.logger, machine.outbox, machine.items
 
-    async def bounded(work: Awaitable[Any], until: float, otherwise: str) -> None:
-        """Await, but not past `until` (at least half a second): a stop is always bounded."""
+    async def bounded(work: Awaitable[Any], until: float, otherwise: str) -> bool:
+        """Await, but not past `until` (at least half a second): a stop is always bounded. True when it came to its end."""
         try:
             async with asyncio.timeout(max(until - time.monotonic(), 0.5)):
                 await work
+            return True
         except TimeoutError:
             if otherwise:
                 log.warning("{}", otherwise)
         except NetspyError as error:
             log.warning("{}", error)
+        return False
 
     if seeder is not None:
         seeder.stop()
@@ -70,12 +72,14 @@ async def leave(
     for task in helpers:
         task.cancel()
     await asyncio.gather(*helpers, return_exceptions=True)
+    answers = False
     if not aborted:
-        await bounded(outbox.drained(), deadline, "the store did not take all acks in time")
-        # Whatever is still held now has not been settled: it goes back, its items will come again.
-        outbox.release(list(held.values()))
-        late = "the store did not take all releases in time; leases run out by themselves"
-        await bounded(outbox.drained(), deadline + 0.5, late)
+        answers = await bounded(outbox.drained(), deadline, "the store did not take all acks in time")
+        if answers:
+            # Whatever is still held now has not been settled: it goes back, its items will come again.
+            outbox.release(list(held.values()))
+            late = "the store did not take all releases in time; leases run out by themselves"
+            answers = await bounded(outbox.drained(), deadline + 0.5, late)
     await items.stop()
     await outbox.stop()
     machine.crawl.complaints.flush(everything=True)
@@ -86,9 +90,9 @@ async def leave(
     await bounded(machine.fetcher.close(), deadline + 1.0, "middlewares did not close in time")
     await bounded(parts.writer.close(), deadline + 1.0, "pipelines did not close in time")
     await bounded(machine.downloader.close(), deadline + 1.0, "the downloader did not close in time")
-    if last_look is not None and not aborted:
+    if last_look is not None and answers:
         await bounded(last_look(), deadline + 1.0, "")
     if keeper is not None:
-        await asyncio.to_thread(keeper.join, 1.0)
-    await bounded(parts.frontier.close(), deadline + 1.5, "the store did not answer the goodbye")
+        await asyncio.to_thread(keeper.join, min(max(deadline + 1.0 - time.monotonic(), 0.1), 1.0))
+    await bounded(parts.frontier.close(), deadline + 1.0, "the store did not answer the goodbye")
     machine.pool.close()
