@@ -1,0 +1,264 @@
+"""The cases of the area *longrun*: bombs and drips, threads that stay, a pipeline slower than the crawl.
+
+What single parts do with bombs and drips is tested in tests/unit/downloader (test_bodies.py, test_decoding.py,
+test_failing_servers.py); here the crawl around them goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import threading
+import time
+from pathlib import Path
+
+import brotli
+import pytest
+from air_support import Air, crawl
+
+from netspy.testing.runner import run_script
+from support.raw_server import HANG, RawServer
+
+CASES = {
+    case["id"]: case
+    for case in json.loads(
+        (Path(__file__).parents[1] / "data/cases/longrun.json").read_text(encoding="utf-8")
+    )
+}
+LIMIT = 10_000_000
+
+
+@pytest.fixture(autouse=True)
+def _folder(workdir):
+    """Dead letters go to a folder of their own."""
+
+
+@pytest.fixture
+def home(site):
+    site.route("/p/", lambda request: f"<h1>{request.path}</h1>", prefix=True)
+    return site
+
+
+@pytest.fixture
+async def raw():
+    async with RawServer() as server:
+        yield server
+
+
+async def run_beside(raw, folder, paths, **env):
+    """Run the script while this loop serves its pages."""
+    values = {"SITE": raw.url("").rstrip("/"), "PATHS": paths, **env}
+    return (await asyncio.to_thread(run_script, BOMBS, cwd=folder, env=values)).check()
+
+
+# -- LNG-01
+
+BOMBS = """
+import os, resource
+import netspy as mw
+
+
+class Bombs(mw.AirSpider):
+    __custom_setting__ = dict(
+        PROGRESS="off", MAX_RESPONSE_SIZE=10_000_000, REQUEST_TIMEOUT=3, IDLE_TIMEOUT=0, RETRY_BACKOFF=0.0,
+        SPIDER_MAX_RETRY_TIMES=int(os.environ.get("RETRIES", "1")), CONCURRENT_REQUESTS_PER_DOMAIN=0,
+        SPIDER_THREAD_COUNT=int(os.environ.get("SLOTS", "4")), CIRCUIT_FAILURE_THRESHOLD=0,
+    )
+
+    def start_requests(self):
+        self.before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for path in os.environ["PATHS"].split():
+            yield mw.Request(os.environ["SITE"] + path)
+
+    def parse(self, request, response):
+        self.stats.inc("fine")
+
+    def end_callback(self):
+        print("GREW", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - self.before, flush=True)
+
+
+Bombs().start()
+"""
+
+
+def head(coding):
+    return f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: {coding}\r\n".encode()
+
+
+def coded(coding, body):
+    return [head(coding) + f"Content-Length: {len(body)}\r\n\r\n".encode() + body]
+
+
+async def test_lng_01_bombs_are_given_up_at_the_limit_of_decoded_bytes_once_and_without_memory(raw, tmp_path):
+    zeros = b"\0" * 50_000_000
+    twice = gzip.compress(gzip.compress(zeros))
+    raw.on("/br", coded("br", brotli.compress(zeros)))
+    raw.on("/gzip", coded("gzip", gzip.compress(zeros)))
+    raw.on("/twice", coded("gzip, gzip", twice))
+    pages = " ".join(f"/p/{n}" for n in range(20))
+    result = await run_beside(raw, tmp_path, f"/br /gzip /twice {pages}")
+    assert result.summary["user"]["fine"] == 20
+    assert result.summary["request_failed"] == 3
+    assert result.summary["retry"] == 0
+    assert result.summary["reasons"] == {"too_large": 3}
+    grew = int(result.stdout.partition("GREW ")[2].split()[0]) * 1024
+    # At most two bombs unpack at the same time as each other's rest is freed.
+    assert grew < 3 * LIMIT + 20_000_000
+
+
+@pytest.mark.slow
+async def test_lng_01_endless_and_dripping_answers_free_their_slot_in_time(raw, tmp_path):
+    stream = [b"HTTP/1.0 200 OK\r\nContent-Type: audio/mpeg\r\n\r\n"]
+    for _ in range(100):
+        stream += [b"x" * 1024, 0.2]
+    drip = [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"]
+    for _ in range(100):
+        drip += [b"x", 0.5]
+    slow_head = []
+    for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok":
+        slow_head += [bytes([byte]), 1.0]
+    raw.on("/stream", stream)
+    raw.on("/drip", drip)
+    raw.on("/head", slow_head)
+    pages = " ".join(f"/p/{n}" for n in range(30))
+    began = time.monotonic()
+    result = await run_beside(raw, tmp_path, f"/stream /drip /head {pages}", RETRIES="0")
+    # The timeout is 3 s of total time; the case allows three times that.
+    assert time.monotonic() - began < 3 * 3 + 5
+    assert result.summary["user"]["fine"] == 30
+    assert result.summary["request_failed"] == 3
+    assert result.summary["reasons"] == {"timeout": 3}
+
+
+async def test_lng_01_one_slot_is_free_again_after_a_drip(raw, tmp_path):
+    raw.on("/drip", [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", HANG])
+    result = await run_beside(raw, tmp_path, "/drip /p/1 /p/2", RETRIES="0", SLOTS="1")
+    assert (result.summary["user"]["fine"], result.summary["request_failed"]) == (2, 1)
+
+
+# -- LNG-03
+
+
+def test_lng_03a_twenty_runs_in_one_process_gain_no_thread_and_each_crawls_anew(home):
+    counts = []
+    for n in range(1, 21):
+        summary, memory, _ = crawl(Rows, home, paths=tuple(f"/p/{i}" for i in range(10)))
+        assert summary.request_ok == 10
+        assert len(memory.rows) == 10
+        assert home.total == 10 * n
+        counts.append(threading.active_count())
+    assert counts[-1] == counts[1]
+
+
+class Rows(Air):
+    def parse(self, request, response):
+        yield {"n": request.url}
+
+
+@pytest.mark.parametrize("kind", ["thread", "loop"])
+def test_lng_03b_callbacks_that_raise_what_ends_threads_cost_only_themselves(home, kind):
+    # Ctrl-C is no error of a callback's, so KeyboardInterrupt isn't among them.
+    errors = (SystemExit, MemoryError, RecursionError)
+
+    class Breaks(Air):
+        __custom_setting__ = {
+            **Air.__custom_setting__,
+            "SPIDER_THREAD_COUNT": 16,
+            "SPIDER_MAX_RETRY_TIMES": 0,
+        }
+
+        def parse(self, request, response):
+            n = int(request.url.rpartition("/")[2])
+            if n % 6 == 0 and n < 96:
+                raise errors[n // 6 % 3]("as in the case")
+            yield {"n": n}
+
+    if kind == "loop":
+
+        class Breaks(Breaks):
+            async def parse(self, request, response):
+                for item in super().parse(request, response):
+                    yield item
+
+    summary, memory, _ = crawl(Breaks, home, paths=tuple(f"/p/{n}" for n in range(100)))
+    assert (len(memory.rows), summary.request_failed) == (84, 16)
+    assert summary.request_ok == 84
+    assert summary.outcome == "finished"
+
+
+def test_lng_03c_a_spider_may_run_in_another_thread_where_signals_cannot_be_caught(home):
+    results = []
+
+    def work():
+        results.append(crawl(Rows, home, paths=("/p/1", "/p/2"))[0])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert results[0].request_ok == 2
+
+
+# -- LNG-04
+
+SLOW_SINK = """
+import os, resource, time
+import netspy as mw
+from netspy.pipelines.base import BasePipeline
+
+SLOW_FOR = float(os.environ["SLOW_FOR"])
+PAGES, EACH = int(os.environ["PAGES"]), 1000
+seen = set()
+
+
+class Slow(BasePipeline):
+    began = time.monotonic()
+
+    def save_items(self, table, items):
+        if time.monotonic() - self.began < SLOW_FOR:
+            time.sleep(1)
+        seen.update((item["page"], item["n"]) for item in items)
+
+
+class Fast(mw.AirSpider):
+    __custom_setting__ = dict(PROGRESS="off", CONCURRENT_REQUESTS_PER_DOMAIN=0, ITEM_BATCH_SIZE=500)
+
+    def start_requests(self):
+        for n in range(PAGES):
+            yield mw.Request(os.environ["SITE"] + f"/p/{n}")
+
+    def parse(self, request, response):
+        page = int(request.url.rpartition("/")[2])
+        for n in range(EACH):
+            yield {"page": page, "n": n, "text": os.urandom(5000).hex()}
+
+
+summary = Fast(pipelines=[Slow()]).run()
+print("STORED", len(seen), "PEAK", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, summary.items)
+"""
+CAP_MB = 512
+
+
+def slow_sink(home, tmp_path, pages, slow_for, timeout):
+    env = {"SITE": home.url("").rstrip("/"), "PAGES": str(pages), "SLOW_FOR": str(slow_for)}
+    result = run_script(SLOW_SINK, cwd=tmp_path, env=env, timeout=timeout).check()
+    stored, _, peak, items = result.stdout.partition("STORED ")[2].split()[:4]
+    return int(stored), int(peak), int(items)
+
+
+@pytest.mark.slow
+def test_lng_04_a_pipeline_slower_than_the_crawl_slows_it_and_loses_nothing(home, tmp_path):
+    stored, peak, items = slow_sink(home, tmp_path, pages=30, slow_for=5, timeout=60)
+    assert (stored, items) == (30_000, 30_000)
+    # 300 MB of rows went through; the buffer holds ITEM_MAX_CACHED_COUNT of 10 KB.
+    assert peak < 250
+
+
+@pytest.mark.slow
+@pytest.mark.faults_full
+@pytest.mark.timeout(300)
+def test_lng_04_with_the_figures_of_the_case(home, tmp_path):
+    stored, peak, items = slow_sink(home, tmp_path, pages=200, slow_for=30, timeout=280)
+    assert stored == items == CASES["LNG-04"]["expected"]["items_stored"]
+    assert peak < CAP_MB
