@@ -7,7 +7,7 @@ TEST_WORKERS ?= 2
 FAST_TESTS := tests/unit tests/contract tests/surface
 LINTED := src tests examples scripts benchmarks
 
-.PHONY: help venv demo test check lint fast-tests servers bench chaos mutations long-run docs-settings lock clean
+.PHONY: help venv demo test faults check lint fast-tests servers bench chaos mutations long-run docs-settings lock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,11 @@ demo: $(STAMP) ## crawl a local shop with two node processes and an embedded Red
 
 test: $(STAMP) servers ## run the whole test suite (ARGS="-k name" for a part of it)
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)
+
+faults: $(STAMP) servers ## run the whole fault suite (some 15 minutes) and write docs/faults.md from its results
+	@mkdir -p build
+	@$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal -m fault --junitxml=build/faults.xml tests/fault tests/contract $(ARGS)
+	@$(BIN)/python scripts/faults_table.py build/faults.xml
 
 check: lint fast-tests ## what must be green before a commit: format, lint, types, imports, fast tests
 

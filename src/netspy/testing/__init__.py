@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from netspy.testing.clock import FakeClock as FakeClock
+    from netspy.testing.faults import FaultReport as FaultReport
+    from netspy.testing.faults import FaultRun as FaultRun
     from netspy.testing.proxy import FaultProxy as FaultProxy
     from netspy.testing.runner import Result as Result
     from netspy.testing.runner import Script as Script
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
 _HOME = {
     "Answer": "site",
     "FakeClock": "clock",
+    "FaultReport": "faults",
     "FaultProxy": "proxy",
+    "FaultRun": "faults",
     "Incoming": "site",
     "LocalSite": "site",
     "RedisServer": "servers",
