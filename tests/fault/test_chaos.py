@@ -26,9 +26,11 @@ def chaos():
     del sys.modules["chaos"]
 
 
-def assert_nothing_lost(chaos, record_property, seed, seconds, nodes):
-    report = chaos.run(seed, seconds, nodes)
-    assert not report.problems, f"again: {chaos.replay(seed, seconds, nodes)}\nlogs: {report.logs}"
+def assert_nothing_lost(chaos, record_property, seed, seconds, nodes, *, embedded=False):
+    report = chaos.run(seed, seconds, nodes, embedded=embedded)
+    assert not report.problems, (
+        f"again: {chaos.replay(seed, seconds, nodes, embedded=embedded)}\nlogs: {report.logs}"
+    )
     assert report.processes >= nodes
     row = {
         "row": "50", "redis": report.redis, "lost": 0, "fetched_twice": report.fetched_twice, "stored_twice": 0,
@@ -40,16 +42,17 @@ def assert_nothing_lost(chaos, record_property, seed, seconds, nodes):
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_a_few_seconds_of_chaos_lose_nothing(chaos, record_property):
-    assert_nothing_lost(chaos, record_property, seed=11, seconds=6, nodes=3)
+    assert_nothing_lost(chaos, record_property, seed=11, seconds=5, nodes=3)
 
 
 @pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.faults_full
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("embedded", [False, True], ids=["on PATH", "embedded"])
 @pytest.mark.parametrize("seed", [101, 202])
-def test_half_a_minute_of_chaos_loses_nothing(chaos, record_property, seed):
-    assert_nothing_lost(chaos, record_property, seed=seed, seconds=25, nodes=4)
+def test_half_a_minute_of_chaos_loses_nothing(chaos, record_property, seed, embedded):
+    assert_nothing_lost(chaos, record_property, seed=seed, seconds=25, nodes=4, embedded=embedded)
 
 
 def test_a_seed_gives_the_same_events_again_and_another_seed_others(chaos):
