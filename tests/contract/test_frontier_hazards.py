@@ -147,6 +147,21 @@ async def test_a_sweep_finds_every_lease_of_a_dead_node_among_those_of_a_live_on
     assert all((await alive.settle([Settlement(lease) for lease in mine])).acked)
 
 
+async def test_a_script_takes_more_entries_in_one_call_than_lua_hands_over_at_once(rig):
+    """Our own calls are shorter; the scripts don't rely on it."""
+    node = await rig.node()
+    session = node._session
+    member = session.shared.member
+    member.write_op += 1
+    rows = [node._writes._packed(entry(i)) for i in range(5000)]
+    call = node._calls.put(session.shared, member, session.now(), member.write_op, rows, None)
+    assert (await session.link.run(call))[1] == b"1" * 5000
+    claimed = 0
+    while leases := (await node.claim(1000)).leases:
+        claimed += len(leases)
+    assert claimed == 5000
+
+
 # -- a claim's answer
 
 
@@ -257,6 +272,20 @@ async def test_a_repeated_release_answers_the_same_and_a_late_one_is_refused(rig
     before = await state(rig)
     assert (await session.link.run(call))[0] == b"STALEOP"
     assert await state(rig) == before
+
+
+async def test_a_confirmed_repeat_is_forgotten_when_another_node_seeds_anew(rig):
+    """After the documented DEL nothing is known any more; a node that stayed must not say "seen" from memory."""
+    stayed, other = await rig.node(), await rig.node()
+    grant = await stayed.seed_acquire()
+    await stayed.put([entry("a"), entry("b")])
+    assert await stayed.put([entry("a"), entry("b")]) == [False, False]
+    await stayed.seed_finish(grant.token)
+    keys = stayed.keys
+    await raw(rig).delete(keys.lock, keys.queued, *stayed._calls.dedup.script_keys())
+    assert (await other.seed_acquire()).token is not None
+    await stayed.claim(1)  # any answer of the store's tells of the new generation
+    assert await stayed.put([entry("a"), entry("b")]) == [True, True]
 
 
 # -- suspicion
