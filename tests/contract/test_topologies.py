@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import socket
 import ssl
 import sys
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 import pytest
 from frontier_rig import REPORT, Clock, Rig, entry, names
@@ -48,33 +50,50 @@ LEAST = re.search(
 
 @pytest.fixture(scope="module")
 def certificates():
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl on PATH to make certificates with")
     with Certificates() as made:
         yield made
 
 
-def make(name: str, certificates: Certificates) -> Any:
-    """A context manager of the servers, not started yet."""
-    if name == "password":
-        return RedisServer(password=ODD)
-    if name == "acl":
-        return RedisServer(username="crawler", password=ODD, rules=LEAST)
-    if name == "unix":
-        return RedisServer(password=ODD, unix_socket=True)
-    if name == "tls":
-        return RedisServer(password=ODD, tls=certificates, client_certificate=True)
-    if name == "valkey":
-        return RedisServer(find_valkey_server())
-    if name == "sentinel":
-        return RedisReplication(password=ODD, sentinel_password="other" + ODD, tls=certificates)
-    return RedisCluster(password=ODD, tls=certificates)
+@pytest.fixture(scope="module")
+def started(certificates):
+    """`started(name)`: these servers, started when first asked for and ended with the module."""
+    running: dict[str, Any] = {}
+    makers: dict[str, Any] = {
+        "password": lambda: RedisServer(password=ODD),
+        "acl": lambda: RedisServer(username="crawler", password=ODD, rules=LEAST),
+        "unix": lambda: RedisServer(password=ODD, unix_socket=True),
+        "tls": lambda: RedisServer(password=ODD, tls=certificates, client_certificate=True),
+        "valkey": lambda: RedisServer(find_valkey_server()),
+        "sentinel": lambda: RedisReplication(password=ODD, sentinel_password="other" + ODD, tls=certificates),
+        "cluster": lambda: RedisCluster(password=ODD, tls=certificates),
+    }
+    with ExitStack() as stack:
+
+        def start(name: str) -> Any:
+            if name not in running:
+                running[name] = stack.enter_context(makers[name]())
+            return running[name]
+
+        yield start
 
 
-@pytest.fixture(scope="module", params=["password", "acl", "unix", "tls", "valkey", "sentinel", "cluster"])
-def servers(request, certificates):
+@pytest.fixture(params=["password", "acl", "unix", "tls", "valkey", "sentinel", "cluster"])
+def servers(request, started):
     if request.param == "valkey" and find_valkey_server() is None:
         pytest.skip("no valkey-server on PATH, and Debian 12 has no package of it")
-    with make(request.param, certificates) as running:
-        yield running
+    return started(request.param)
+
+
+@pytest.fixture
+def replication(started):
+    return started("sentinel")
+
+
+@pytest.fixture
+def cluster(started):
+    return started("cluster")
 
 
 @pytest.fixture
@@ -176,7 +195,9 @@ async def test_status_failed_and_reset_work_on_every_redis(rig, servers):
         await aio.connection_pool.disconnect()
 
 
-def test_the_command_line_speaks_to_every_redis(rig, servers, workdir):
+@pytest.mark.parametrize("name", ["tls", "sentinel", "cluster"])
+def test_the_command_line_speaks_to_every_redis(name, started, workdir):
+    servers = started(name)
     command = [sys.executable, "-m", "netspy.cli", "status", "--key", "nobody"]
     result = run_command(command, env={"NETSPY_REDIS_URL": servers.url}, cwd=workdir, timeout=30)
     assert result.returncode != 0
@@ -196,12 +217,11 @@ def test_the_documented_rule_covers_every_command_of_the_scripts():
         assert {command.lower() for command in used} <= allowed, path.name
 
 
-async def test_where_config_is_forbidden_the_start_is_silent_about_persistence(certificates):
-    with make("acl", certificates) as server:
-        rig = Rig("redis", Clock(), server.url)
-        node = await rig.node()
-        assert node.warnings == []
-        await rig.close()
+async def test_where_config_is_forbidden_the_start_is_silent_about_persistence(started):
+    rig = Rig("redis", Clock(), started("acl").url)
+    node = await rig.node()
+    assert node.warnings == []
+    await rig.close()
     with RedisServer(username="crawler", password="x", rules=f"{LEAST} +config|get") as server:
         rig = Rig("redis", Clock(), server.url)
         [warning] = (await rig.node()).warnings
@@ -223,12 +243,6 @@ async def test_a_missing_right_is_named_in_one_line():
 # -- TLS
 
 
-@pytest.fixture(scope="module")
-def tls_server(certificates):
-    with RedisServer(tls=certificates, client_certificate=True) as server:
-        yield server
-
-
 def refused(url: str) -> str:
     """The one line with which a start on this URL ends, without waiting for the server."""
     with pytest.raises(ConfigError) as caught:
@@ -238,9 +252,10 @@ def refused(url: str) -> str:
     return text
 
 
-def test_tls_is_verified_unless_told_otherwise(tls_server, certificates):
+def test_tls_is_verified_unless_told_otherwise(started, certificates):
+    server = started("tls")
     own = f"ssl_certfile={certificates.client}&ssl_keyfile={certificates.client_key}"
-    base = f"rediss://127.0.0.1:{tls_server.port}/0"
+    base = f"rediss://:{quote(ODD, safe='')}@127.0.0.1:{server.port}/0"
     assert "ssl_ca_certs" in refused(f"{base}?{own}")
     assert "ssl_certfile" in refused(f"{base}?ssl_ca_certs={certificates.ca}")
     with Certificates() as others:
@@ -305,43 +320,31 @@ class TlsListener:
 # -- wrong addresses
 
 
-@pytest.fixture(scope="module")
-def replication():
-    with RedisReplication(sentinels=1, replicas=1) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with RedisCluster() as running:
-        yield running
-
-
 def test_a_wrong_service_name_is_one_line(replication):
     text = refused(replication.url.replace(replication.service, "nobody"))
     assert "'nobody'" in text
     assert "sentinel monitor" in text
 
 
-def test_sentinels_and_servers_taken_for_each_other(replication, redis_server):
+def test_a_server_taken_for_a_sentinel(redis_server):
     assert "is no sentinel" in refused(f"redis+sentinel://127.0.0.1:{redis_server.port}/x/0")
 
 
-def test_a_sentinel_that_wants_a_password_is_told_from_a_server(certificates):
-    with RedisReplication(sentinels=1, sentinel_password="s3cret") as guarded:
-        url = guarded.url
-        assert "sentinel_password" in refused(url.partition("?")[0])
-        text = refused(url.replace("s3cret", "wr0ng"))
-        assert "sentinel_password" in text
-        assert "wr0ng" not in text
+def test_a_sentinel_that_wants_a_password_is_told_from_a_server(replication):
+    without, _, secret = replication.url.partition("&sentinel_password=")
+    assert "sentinel_password" in refused(without)
+    text = refused(f"{without}&sentinel_password=wr0ng")
+    assert "sentinel_password" in text
+    assert "wr0ng" not in text
+    assert secret not in text
 
 
-def test_a_cluster_node_taken_for_a_single_server_and_the_other_way_round(cluster, redis_server):
+def test_a_single_server_taken_for_a_cluster(redis_server):
     assert "is in no cluster" in refused(f"redis+cluster://127.0.0.1:{redis_server.port}")
 
 
 async def test_a_cluster_node_as_a_single_server_is_one_line(cluster):
-    rig = Rig("redis", Clock(), f"redis://127.0.0.1:{cluster.nodes[0].port}/0")
+    rig = Rig("redis", Clock(), cluster.nodes[0].url)
     with pytest.raises(ConfigError, match=r"redis\+cluster://"):
         await rig.node()
 
@@ -374,6 +377,7 @@ async def test_a_new_master_is_followed_and_acks_that_depend_on_the_old_one_are_
     old = await asyncio.to_thread(replication.kill_master)
     assert await node.put([entry("child")]) == [True]
     assert replication.master is not old
+    old.start()
     assert node.history != before
     done = await node.settle([Settlement(parent, [], before)])
     assert (done.acked, done.stale) == ([False], [True]), (
