@@ -23,7 +23,7 @@ from netspy.observe.outcome import OUTCOMES, ExitCode
 from netspy.observe.summary import RunSummary
 from netspy.policy import bloom
 from netspy.redisio import keys
-from netspy.testing.runner import run_command, run_script
+from netspy.testing.runner import run_command, run_script, start_command
 from netspy.testing.site import Answer, LocalSite
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -251,6 +251,24 @@ def test_rows_go_to_the_file_that_the_readme_names(output, site, tmp_path):
     result = run_command([*NETSPY, "run", "main.py", "-o", output], cwd=tmp_path).check()
     assert result.summary["items"] == 3
     assert (tmp_path / output).stat().st_size > 0
+
+
+def test_an_airspider_goes_on_after_ctrl_c_as_the_page_on_running_says(site, tmp_path):
+    site.route("/", lambda _: Answer("<h2><a href='/news/1'>one</a></h2><h1>x</h1>", delay=0.2), prefix=True)
+    first_spider(site, tmp_path)
+    source = (tmp_path / "main.py").read_text(encoding="utf-8").replace("range(1, 4)", "range(1, 31)")
+    (tmp_path / "main.py").write_text(source, encoding="utf-8")
+    command = [*NETSPY, "run", "main.py", "-s", "SPIDER_THREAD_COUNT=2"]
+    with start_command(command, cwd=tmp_path) as first:
+        site.wait_hits(6)
+        first.interrupt()
+        stopped = first.finish().check(130)
+    went_on = run_command(
+        [*command, "-s", "RETRY_FAILED_ON_START=1", "-s", "SPIDER_THREAD_COUNT=16"], cwd=tmp_path
+    )
+    assert went_on.check().summary["outcome"] == "finished", went_on.stderr
+    assert stopped.summary["request_ok"] + went_on.summary["request_ok"] == 31
+    assert set(site.all_hits().values()) == {1}
 
 
 def test_there_are_snippets_to_run():
