@@ -102,6 +102,7 @@ async def test_a_live_node_is_not_stale_to_another(rig):
     rig.pass_time(STALE + 1, keepers[0])
     reply = keepers[0].beat(REPORT)
     assert (reply.stale_nodes, reply.live_nodes) == ([two.node], 1)
+    assert (await one.counts()).live_nodes == 1
 
 
 # -- one step is one step
@@ -309,6 +310,76 @@ async def test_a_release_keeps_the_suspicion(rig):
     await node.release([again])
     # With no room for suspects it stays where it is.
     assert (await node.claim(1, suspect_room=(0, 0, 0))).leases == []
+
+
+# -- what others left in Redis
+
+
+async def test_bits_that_changed_their_layout_under_a_live_node_are_not_read(redis_url):
+    rig = Rig("redis", Clock(), redis_url)
+    node = await rig.node()
+    await node.put([entry("a")])
+    layout = node._calls.dedup.script_keys()[0]
+    mine = await raw(rig).hget(layout, "layout")
+    await raw(rig).hset(layout, "layout", "block9 0.5 10:10")
+    before = await state(rig)
+    with pytest.raises(ConfigError, match="another layout"):
+        await node.put([entry("b")])
+    assert await state(rig) == before
+    await raw(rig).hset(layout, "layout", mine)
+    assert await node.put([entry("b")]) == [True]
+    await rig.close()
+
+
+async def test_a_damaged_lease_is_moved_aside_and_its_neighbours_come_back(rig):
+    node, other = await rig.node(), await rig.node()
+    keeper = rig.keeper(other)
+    rig.steady(keeper)
+    await node.put([entry(i) for i in range(4)])
+    a, b, c, _d = (await node.claim(4)).leases
+    client, key = raw(rig), node.keys.inflight
+    score = await client.zscore(key, a.member)
+    brace = a.member.index(b"{")
+    await client.zrem(key, a.member, b.member, c.member)
+    await client.zadd(
+        key,
+        {
+            a.member[:41] + b"soon" + a.member[brace:]: score,  # a priority that is no number
+            b.member[:41] + b"inf" + b.member[brace:]: score,
+            c.member[:20]: score,  # cut off
+        },
+    )
+    rig.pass_time(LEASE + 1, keeper)
+    for _ in range(3):
+        keeper.reclaim()
+        keeper.sweep(node.node)
+    counts = await other.counts()
+    assert (counts.queued, counts.leased, counts.failed) == (1, 0, 3)
+    assert all(b'"unreadable"' in text for text in await client.lrange(node.keys.failed, 0, -1))
+
+
+async def test_the_record_of_a_node_that_beat_again_meanwhile_is_not_removed(rig):
+    one, two = await rig.node(), await rig.node()
+    keepers = rig.keeper(one), rig.keeper(two)
+    rig.steady(*keepers)
+    rig.pass_time(STALE + 1, keepers[0])
+    assert keepers[0].beat(REPORT).stale_nodes == [two.node]
+    keepers[1].beat(REPORT)
+    forget = one._calls.forget(
+        one._session.shared, one._session.shared.member, keepers[0]._now(), two.node, own=False
+    )
+    assert keepers[0]._run(forget)[0] == b"ALIVE"
+    assert keepers[1].beat(REPORT).known
+    rig.pass_time(STALE + 1, keepers[0])
+    assert (
+        keepers[0]._run(
+            one._calls.forget(
+                one._session.shared, one._session.shared.member, keepers[0]._now(), two.node, own=False
+            )
+        )[0]
+        == b"OK"
+    )
+    assert not keepers[1].beat(REPORT).known
 
 
 # -- a full server
