@@ -13,6 +13,7 @@ Redis Cluster a client is tied to one slot, that of `key`: all keys of a job are
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from netspy.errors import ConfigError, MissingExtraError, StoreUnavailableError
@@ -53,7 +54,7 @@ def _made(settings: Settings, url: str | None, key: str) -> tuple[Address, Any, 
         "socket_timeout": settings.REDIS_CONNECT_TIMEOUT,
         "health_check_interval": 0,
         "protocol": 2,
-        "driver_info": None,
+        **_nameless(),
         **address.options,
     }
     if address.kind == "unix":
@@ -62,6 +63,17 @@ def _made(settings: Settings, url: str | None, key: str) -> tuple[Address, Any, 
         options["host"], options["port"] = address.hosts[0]
         options["socket_keepalive"] = True
     return address, Place(address, slot), options
+
+
+@cache
+def _nameless() -> dict[str, Any]:
+    """Options with which redis-py doesn't introduce itself on each connection, which a least-rights user may not."""
+    from inspect import signature
+
+    from redis.connection import AbstractConnection
+
+    known = signature(AbstractConnection.__init__).parameters
+    return dict.fromkeys(("driver_info",) if "driver_info" in known else ("lib_name", "lib_version"))
 
 
 def async_client(
