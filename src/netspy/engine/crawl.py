@@ -433,9 +433,11 @@ class Crawl:
                 f"no request goes there for {self._settings.CIRCUIT_COOLDOWN:g} s",
             )
         if not logged:
+            tries = request.retry_times + 1
+            text = told(error)
+            where = "" if request.url in text else f"{request.url}: "
             self.complaints.warning(
-                reason_of(error),
-                f"failed after {request.retry_times + 1} tries: {request.url} ({told(error)})",
+                reason_of(error), f"failed after {tries} {'try' if tries == 1 else 'tries'}: {where}{text}"
             )
         await self._give_up(page, error)
 
