@@ -32,7 +32,8 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs the tests may have NETSPY_* set for their own crawls."""
     for name in [name for name in os.environ if name.startswith("NETSPY_")]:
         monkeypatch.delenv(name)
-    monkeypatch.delenv("MAKELEVEL", raising=False)  # `make test` runs this; messages name the command they were called by
+    # `make test` runs this, and messages name the command they were called by.
+    monkeypatch.delenv("MAKELEVEL", raising=False)
 
 
 @pytest.fixture
