@@ -70,7 +70,8 @@ CHINESE = Language(
 [English](../faults.md) · 简体中文
 
 对爬取做了什么，结果如何。`make faults` 在运行它的机器上，用真实的进程和真实的服务器逐项执行，
-并写出本页；没有一个数字是手工填写的。测试见 `tests/fault/` 与 `tests/contract/test_fault_rows.py`。如何让自己的爬虫接受同样的考验：[测试](testing.md#在故障下)。
+并写出本页；没有一个数字是手工填写的。
+测试见 `tests/fault/` 与 `tests/contract/test_fault_rows.py`。如何让自己的爬虫接受同样的考验：[测试](testing.md#在故障下)。
 
 - **丢失**：最终缺少的预期行。
 - **重复抓取**：每页一次之外的抓取，都是被故障打断的页面。请求至少投递一次，见[保证](guarantees.md)。

@@ -59,7 +59,7 @@ def test_unstarted_requests_go_back_at_once_and_running_ones_end(redis_url, begi
     run.finish(node, code=143)
     assert run.recovered() < WITHIN
     assert run.count("z_inflight") == 0
-    run.finish(run.node(STORE_SLEEP="0"))
+    run.finish(run.node(STORE_SLEEP="0", SPIDER_THREAD_COUNT="16"))
     note("9", run, run.check(expected, fetched_twice=0))
 
 

@@ -150,7 +150,8 @@ def test_an_outage_with_all_nodes_healthy_moves_no_lease_and_floods_no_log(
     wait_for_more(run, site)
     run.recovered()
     results = run.finish()
-    report = run.check(expected, fetched_twice=0)
+    # A node itself gives back a page whose links it had put before the restart: the new server might lack them.
+    report = run.check(expected, fetched_twice=sum(result.summary["released"] for result in results))
     for result in results:
         assert result.summary["lease_lost"] == 0
         assert "Traceback" not in result.stderr
