@@ -148,6 +148,39 @@ async def test_a_sweep_finds_every_lease_of_a_dead_node_among_those_of_a_live_on
     assert all((await alive.settle([Settlement(lease) for lease in mine])).acked)
 
 
+async def test_a_sweep_passes_over_nothing_so_that_two_passes_are_enough(rig, monkeypatch):
+    """Each further pass looks at every lease of every live node again."""
+    monkeypatch.setattr(calls, "SWEEP_LOOK", 7)
+    dead, alive = await rig.node(), await rig.node()
+    keeper = rig.keeper(alive)
+    await dead.put([entry(i) for i in range(260)])
+    await dead.claim(60)  # all of one deadline
+    rig.steady(keeper)
+    mine = (await alive.claim(200)).leases
+    steps = 1
+    while not keeper.sweep(dead.node):
+        steps += 1
+    one_pass = -(-len(mine) // 7)
+    assert steps <= -(-60 // 7) + 2 * one_pass + 4
+    assert (await alive.counts()).leased == len(mine)
+
+
+async def test_a_live_node_is_not_swept_and_one_whose_record_is_gone_is_done(rig):
+    one, two = await rig.node(), await rig.node()
+    keepers = rig.keeper(one), rig.keeper(two)
+    rig.steady(*keepers)
+    await two.put([entry("a")])
+    [lease] = (await two.claim(1)).leases
+    assert keepers[0].sweep(two.node) is False
+    assert (await one.counts()).leased == 1
+    assert (await two.settle([Settlement(lease)])).acked == [True]
+    rig.pass_time(STALE + 1, keepers[0])
+    for _ in range(5):
+        if keepers[0].sweep(two.node):
+            break
+    assert keepers[0].sweep(two.node) is True
+
+
 async def test_a_script_takes_more_entries_in_one_call_than_lua_hands_over_at_once(rig):
     """Our own calls are shorter; the scripts don't rely on it."""
     node = await rig.node()
@@ -177,6 +210,23 @@ async def test_a_repeated_claim_gets_its_own_leases_though_others_have_the_same_
     await two.claim(2)  # in the same millisecond
     assert (await session.link.run(call))[8:] == first[8:]
     assert len(first[8:]) == 2
+
+
+async def test_what_a_claim_under_way_has_taken_is_no_orphan(rig):
+    """Its answer is on the way while the keeper, in its thread, compares what the node holds."""
+    node = await rig.node()
+    keeper = rig.keeper(node)
+    rig.steady(keeper)
+    await node.put([entry(i) for i in range(5)])
+    held = (await node.claim(2)).leases
+    session = node._session
+    member = session.shared.member
+    member.claim_op += 1
+    call = node._calls.claim(session.shared, member, session.now(), 2, (), (64, 8, 1), 0)
+    first = await session.link.run(call)
+    assert keeper.reconcile(held) == 0
+    assert (await session.link.run(call))[8:] == first[8:]
+    assert (await node.counts()).leased == 4
 
 
 async def test_a_lease_that_has_just_begun_does_not_run_out(rig):
@@ -287,6 +337,20 @@ async def test_a_confirmed_repeat_is_forgotten_when_another_node_seeds_anew(rig)
     assert (await other.seed_acquire()).token is not None
     await stayed.claim(1)  # any answer of the store's tells of the new generation
     assert await stayed.put([entry("a"), entry("b")]) == [True, True]
+
+
+async def test_items_of_an_earlier_seeding_stay_forgotten_after_the_first_new_one(rig):
+    node = await rig.node()
+    items = node.item_filter()
+    old, new = [entry(n).id for n in range(20)], entry("new").id
+    await node.seed_acquire()
+    await items.mark(old)
+    assert all(await items.seen(old))
+    await raw(rig).delete(node.keys.lock)
+    await node.seed_acquire()
+    assert not any(await items.seen(old))
+    await items.mark([new])
+    assert await items.seen([new, *old]) == [True] + [False] * 20
 
 
 # -- suspicion
