@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from netspy.testing.runner import Result
+from netspy.testing.runner import Result, run_script
 
+CASE = next(
+    case
+    for case in json.loads(
+        (Path(__file__).parents[1] / "data/cases/longrun.json").read_text(encoding="utf-8")
+    )
+    if case["id"] == "LNG-04"
+)
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "long_run.py"
 
 
@@ -24,6 +32,7 @@ def long_run():
 
 
 @pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.faults_full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["air", "redis"])
@@ -66,3 +75,69 @@ def test_what_does_not_stay_flat_is_called_so(long_run, kind, growth, descriptor
     report = long_run.judge(kind, 200_000, samples(long_run, growth, descriptors), result, 200_000)
     assert report.slope_mb == pytest.approx(growth)
     assert [problem.startswith(wrong) for problem in report.problems] == ([True] if wrong else [])
+
+
+# -- LNG-04
+
+SLOW_SINK = """
+import os, resource, time
+import netspy as mw
+from netspy.pipelines.base import BasePipeline
+
+SLOW_FOR = float(os.environ["SLOW_FOR"])
+PAGES, EACH = int(os.environ["PAGES"]), 1000
+seen = set()
+
+
+class Slow(BasePipeline):
+    began = time.monotonic()
+
+    def save_items(self, table, items):
+        if time.monotonic() - self.began < SLOW_FOR:
+            time.sleep(1)
+        seen.update((item["page"], item["n"]) for item in items)
+
+
+class Fast(mw.AirSpider):
+    __custom_setting__ = dict(PROGRESS="off", CONCURRENT_REQUESTS_PER_DOMAIN=0, ITEM_BATCH_SIZE=500)
+
+    def start_requests(self):
+        for n in range(PAGES):
+            yield mw.Request(os.environ["SITE"] + f"/p/{n}")
+
+    def parse(self, request, response):
+        page = int(request.url.rpartition("/")[2])
+        for n in range(EACH):
+            yield {"page": page, "n": n, "text": os.urandom(5000).hex()}
+
+
+summary = Fast(pipelines=[Slow()]).run()
+print("STORED", len(seen), "PEAK", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, summary.items)
+"""
+CAP_MB = 512
+
+
+def slow_sink(site, tmp_path, pages, slow_for, timeout):
+    site.route("/p/", "x", prefix=True)
+    env = {"SITE": site.url("").rstrip("/"), "PAGES": str(pages), "SLOW_FOR": str(slow_for)}
+    result = run_script(SLOW_SINK, cwd=tmp_path, env=env, timeout=timeout).check()
+    stored, _, peak, items = result.stdout.partition("STORED ")[2].split()[:4]
+    return int(stored), int(peak), int(items)
+
+
+@pytest.mark.slow
+def test_lng_04_a_pipeline_slower_than_the_crawl_slows_it_and_loses_nothing(site, tmp_path):
+    stored, peak, items = slow_sink(site, tmp_path, pages=30, slow_for=5, timeout=60)
+    assert (stored, items) == (30_000, 30_000)
+    # 300 MB of rows went through; the buffer holds ITEM_MAX_CACHED_COUNT of 10 KB.
+    assert peak < 250
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.faults_full
+@pytest.mark.timeout(300)
+def test_lng_04_with_the_figures_of_the_case(site, tmp_path):
+    stored, peak, items = slow_sink(site, tmp_path, pages=200, slow_for=30, timeout=280)
+    assert stored == items == CASE["expected"]["items_stored"]
+    assert peak < CAP_MB
