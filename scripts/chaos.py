@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import random
 import shutil
 import signal
 import sqlite3
@@ -23,118 +22,20 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
+
+from chaos_plan import NODE_KINDS, REDIS_KINDS, Event, plan
+from chaos_site import CHAINS, SPIDER, Site
 
 from netspy.frontier.calls import script
 from netspy.testing.faults import check_last_line
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.runner import Result, Script, start_script
 from netspy.testing.servers import RedisServer, find_embedded_server
-from netspy.testing.site import Answer, Incoming, LocalSite
 
-CHAINS = 3
-DETAILS = 8
-LIST_SECONDS = 0.25
 FINISH_SECONDS = 60.0
 STOP_SECONDS = 15.0
 MOST_LOG_LINES = 3000
-
-SPIDER = """
-import faulthandler, os, signal, time
-import netspy as mw
-
-faulthandler.register(signal.SIGUSR1, all_threads=True)
-SITE = os.environ["SITE"]
-
-
-class Page(mw.Item):
-    __unique_key__ = "path"
-
-
-class Chaos(mw.Spider):
-    __custom_setting__ = dict(
-        ITEM_PIPELINES=["netspy.pipelines.sqlite.SqlitePipeline"], PROGRESS="off", SPIDER_THREAD_COUNT=4,
-        CONCURRENT_REQUESTS_PER_DOMAIN=0, CIRCUIT_FAILURE_THRESHOLD=0, RETRY_BACKOFF=0.1, SPIDER_STOP_TIMEOUT=4,
-        HEARTBEAT_INTERVAL=0.3, HEARTBEAT_STALE=1.5, SPIDER_TASK_LEASE=6, SPIDER_SEEDING_TTL=2, SPIDER_STARTUP_GRACE=1,
-        # So many kills are no request's fault.
-        SPIDER_MAX_DELIVERIES=30, REDIS_START_TIMEOUT=60, DEDUP_INITIAL_CAPACITY=20000,
-    )
-
-    def start_requests(self):
-        for n in range(int(os.environ["CHAINS"])):
-            yield mw.Request(f"{SITE}/list/{n}/0", priority=0)
-        for n in range(int(os.environ["SEEDS"])):
-            time.sleep(0.05)
-            yield mw.Request(f"{SITE}/seed/{n}")
-
-    def parse(self, request, response):
-        yield Page(path=request.url.removeprefix(SITE))
-        for link in response.css("a"):
-            first = link.attrib["href"].startswith("/list/")
-            yield response.follow(link, callback=self.parse, priority=0 if first else 300)
-
-
-Chaos().start()
-"""
-
-Kind = Literal["kill", "freeze", "stop", "cut", "stall", "slow", "lose", "redis kill", "redis stop"]
-NODE_KINDS: tuple[Kind, ...] = ("kill", "freeze", "stop")
-NETWORK_KINDS: tuple[Kind, ...] = ("cut", "stall", "slow", "lose")
-REDIS_KINDS: tuple[Kind, ...] = ("redis kill", "redis stop")
-LOST_ANSWERS = (
-    "claim",
-    "put",
-    "settle",
-    "move",
-    "seed",
-    "beat",
-    "renew",
-    "sweep",
-    "reclaim",
-    "counts",
-    "join",
-)
-
-
-class Event(NamedTuple):
-    """Trouble that begins at `at` and is over `seconds` later (seconds from the start). `detail`: which answer is lost."""
-
-    at: float
-    kind: Kind
-    node: int
-    seconds: float
-    detail: str = ""
-
-    def __str__(self) -> str:
-        who = f" node {self.node}" if self.kind in NODE_KINDS else ""
-        return f"{self.at:6.2f} s  {self.kind}{who} {self.detail} for {self.seconds:.2f} s"
-
-
-def plan(seed: int, seconds: float, nodes: int) -> list[Event]:
-    """The events of a run: a function of the arguments alone. Trouble of one kind doesn't overlap itself."""
-    dice = random.Random(seed)
-    free_at: dict[Any, float] = {}
-    events: list[Event] = []
-    now = 1.0
-    while now < seconds:
-        group, kinds = dice.choices(
-            [("node", NODE_KINDS), ("network", NETWORK_KINDS), ("redis", REDIS_KINDS)], [6, 4, 1]
-        )[0]
-        kind = dice.choice(kinds)
-        node = dice.randrange(nodes)
-        # Half of the troubles are shorter than HEARTBEAT_STALE, half longer; few outlast the lease.
-        lasts = dice.choice([dice.uniform(0.1, 1.3), dice.uniform(1.3, 3.5), dice.uniform(0.2, 7.0)])
-        detail = dice.choice(LOST_ANSWERS) if kind == "lose" else ""
-        place = (group, node) if group == "node" else group
-        if free_at.get(place, 0.0) <= now:
-            if kind == "lose":
-                lasts = 0.0
-            elif group != "node":
-                lasts = min(lasts, 3.0)
-            events.append(Event(round(now, 2), kind, node, round(lasts, 2), detail))
-            free_at[place] = now + lasts + (1.0 if group == "redis" else 0.3)
-        now += dice.uniform(0.15, 1.2)
-    return events
 
 
 class Report(NamedTuple):
@@ -158,65 +59,6 @@ class Report(NamedTuple):
             f"seed {self.seed:<5} {lost}: {self.pages} pages, {self.fetched_twice} fetched twice, {self.events} events, "
             f"{self.processes} processes, {self.recovery_s:.1f} s from healed to finished, {self.seconds:.0f} s in all"
         )
-
-
-def answers_late(path: str) -> bool:
-    """Whether a page answers at the second try only."""
-    return path.startswith("/item/") and sum(path.encode()) % 9 == 0
-
-
-class Site:
-    """Chains of list pages; each one is found only on the one before, so one lost link loses all that follows."""
-
-    def __init__(self, seconds: float) -> None:
-        self.lists = max(4, int(seconds / LIST_SECONDS))
-        self.seeds = int(seconds * 8)
-        self.web = LocalSite(keep_log=False)
-        self.web.route("/list/", self._list, prefix=True, delay=LIST_SECONDS * 0.7)
-        self.web.route("/seed/", self._seed, prefix=True, delay=0.02)
-        self.web.route("/item/", self._item, prefix=True, delay=0.02)
-
-    def links(self, path: str) -> list[str]:
-        """The links on a page."""
-        what, *rest = path.strip("/").split("/")
-        if what == "seed":
-            return [f"/item/seed/{rest[0]}", f"/item/common/{int(rest[0]) % 7}"]
-        if what != "list":
-            return []
-        chain, n = map(int, rest)
-        found = [f"/item/{chain}/{n}/{i}" for i in range(DETAILS)] + [f"/item/common/{n % 7}"]
-        return found + ([f"/list/{chain}/{n + 1}"] if n + 1 < self.lists else [])
-
-    def expected(self) -> set[str]:
-        """Every path that can be reached from the seeds."""
-        todo = [f"/list/{n}/0" for n in range(CHAINS)] + [f"/seed/{n}" for n in range(self.seeds)]
-        found: set[str] = set()
-        while todo:
-            path = todo.pop()
-            if path not in found:
-                found.add(path)
-                todo += self.links(path)
-        return found
-
-    def fetched_twice(self) -> int:
-        """Fetches beyond those that each page needs."""
-        hits = self.web.all_hits()
-        return sum(hits.values()) - sum(1 + answers_late(path) for path in hits)
-
-    def _page(self, path: str) -> str:
-        return "<p>" + "".join(f'<a href="{link}">x</a>' for link in self.links(path))
-
-    def _list(self, request: Incoming) -> str:
-        return self._page(request.path)
-
-    def _seed(self, request: Incoming) -> str:
-        return self._page(request.path)
-
-    def _item(self, request: Incoming) -> Any:
-        # Some pages answer at the second try only, so that delayed requests are at stake, too.
-        if request.hits == 1 and answers_late(request.path):
-            return Answer("later", 503)
-        return self._page(request.path)
 
 
 class Node:

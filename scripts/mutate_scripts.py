@@ -161,7 +161,7 @@ def run(chosen: list[Mutation], jobs: int) -> list[Verdict]:
 PAGES = {
     "en": (
         "docs/mutations.md",
-        "English | [简体中文](zh/mutations.md)",
+        "English · [简体中文](zh/mutations.md)",
         "# What the tests notice",
         "Each Lua script, broken in one place at a time, and the first test that notices. Written by `make mutations`, "  # noqa: ISC004 - one sentence
         "never by hand; a mutation that no test notices makes it fail.",
@@ -170,7 +170,7 @@ PAGES = {
     ),
     "zh": (
         "docs/zh/mutations.md",
-        "[English](../mutations.md) | 简体中文",
+        "[English](../mutations.md) · 简体中文",
         "# 测试能发现什么",
         "每个 Lua 脚本每次只破坏一处，以及最先发现它的测试。由 `make mutations` 写出，从不手写；有变异无测试发现时它就失败。",
         "{n} 处变异，{n} 处被发现。",
@@ -182,7 +182,7 @@ PAGES = {
 def page(language: str, verdicts: list[Verdict]) -> str:
     """The page in one language."""
     _path, twin, title, intro, total, columns = PAGES[language]
-    lines = [twin, "", title, "", intro, "", total.format(n=len(verdicts)), ""]
+    lines = [title, "", twin, "", intro, "", total.format(n=len(verdicts)), ""]
     lines += ["| " + " | ".join(columns) + " |", "| --- | --- | --- |"]
     for verdict in verdicts:
         what = verdict.mutation.en if language == "en" else verdict.mutation.zh

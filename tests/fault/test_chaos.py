@@ -18,12 +18,21 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "chaos.py"
 
 @pytest.fixture(scope="module")
 def chaos():
+    sys.path.insert(0, str(SCRIPT.parent))
     spec = importlib.util.spec_from_file_location("chaos", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     sys.modules["chaos"] = module
     spec.loader.exec_module(module)
     yield module
-    del sys.modules["chaos"]
+    sys.path.remove(str(SCRIPT.parent))
+    for name in ("chaos", "chaos_plan", "chaos_site"):
+        del sys.modules[name]
+
+
+@pytest.fixture
+def plans(chaos):
+    """What the plan is made of."""
+    return sys.modules["chaos_plan"]
 
 
 def assert_nothing_lost(chaos, record_property, seed, seconds, nodes, *, embedded=False):
@@ -60,12 +69,12 @@ def test_a_seed_gives_the_same_events_again_and_another_seed_others(chaos):
     assert chaos.plan(5, 25, 4) != chaos.plan(6, 25, 4)
 
 
-def test_over_twenty_seeds_every_kind_of_trouble_comes_to_every_node(chaos):
-    events = [event for seed in range(1, 21) for event in chaos.plan(seed, 25, 4)]
+def test_over_twenty_seeds_every_kind_of_trouble_comes_to_every_node(plans):
+    events = [event for seed in range(1, 21) for event in plans.plan(seed, 25, 4)]
     kinds = Counter(event.kind for event in events)
-    assert set(kinds) == {*chaos.NODE_KINDS, *chaos.NETWORK_KINDS, *chaos.REDIS_KINDS}
+    assert set(kinds) == {*plans.NODE_KINDS, *plans.NETWORK_KINDS, *plans.REDIS_KINDS}
     assert {event.node for event in events if event.kind == "kill"} == set(range(4))
-    assert {event.detail for event in events if event.kind == "lose"} == set(chaos.LOST_ANSWERS)
+    assert {event.detail for event in events if event.kind == "lose"} == set(plans.LOST_ANSWERS)
     # Both sides of what makes a node dead.
     frozen = [event.seconds for event in events if event.kind == "freeze"]
     assert min(frozen) < 1.5 < max(frozen)
