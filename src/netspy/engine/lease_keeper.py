@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -65,6 +66,7 @@ class LeaseKeeper(threading.Thread):
         self._ending = threading.Event()
         self._last_history: str | None = None
         self._last_reconcile = time.monotonic()
+        self._pausing: Future[None] | None = None
         self._away = False
         self._loop_seen = time.monotonic()
         self._loop_warned = False
@@ -179,13 +181,23 @@ class LeaseKeeper(threading.Thread):
         if not changed and now - self._last_reconcile < _RECONCILE_EVERY_S:
             self._last_history = history
             return
+        if self._pausing is not None and not self._pausing.done():
+            return  # the loop has not come to the last one yet
         pause = self._paused()
-        future = asyncio.run_coroutine_threadsafe(pause.__aenter__(), self._loop)
+        first: dict[str, bool] = {}  # whether the pause began before this thread gave up waiting for it
+
+        async def enter() -> None:
+            await pause.__aenter__()
+            if not first.setdefault("begun", True):
+                await pause.__aexit__(None, None, None)
+
         try:
-            future.result(timeout=5)
+            # No longer than a beat: while the loop is blocked, or a claim waits for the store, leases need renewing.
+            self._pausing = asyncio.run_coroutine_threadsafe(enter(), self._loop)
+            self._pausing.result(self._settings.HEARTBEAT_INTERVAL)
         except TimeoutError:
-            future.cancel()
-            return
+            if not first.setdefault("begun", False):
+                return
         try:
             returned = self._keeper.reconcile(list(self._held.values()))
         finally:

@@ -230,9 +230,9 @@ class Node:
     @asynccontextmanager
     async def _claims_paused(self) -> AsyncIterator[None]:
         self._claims_free.clear()
-        async with self._claiming:
-            pass
         try:
+            async with self._claiming:
+                pass
             yield
         finally:
             self._claims_free.set()
