@@ -46,7 +46,7 @@ def test_a_loop_blocked_longer_than_the_lease_keeps_it_and_the_callback_is_named
     source = in_parse('        if request.url.endswith("/d/1-1"):\n            time.sleep(6.5)\n').replace(
         "def parse(", "async def parse("
     )
-    run = begin(redis_url, source, LISTS="4", SPIDER_TASK_LEASE="1.5")
+    run = begin(redis_url, source, LISTS="4", SPIDER_TASK_LEASE="3")
     run.fault()
     nodes = [run.node(), run.node()]
     results = run.finish(*nodes)
