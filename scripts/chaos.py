@@ -219,14 +219,16 @@ class Run:
         if process is None:
             return
         if event.kind == "kill":
-            node.allowed = {-signal.SIGKILL, 0}
+            node.allowed.add(-signal.SIGKILL)
             process.kill()
         elif event.kind == "freeze":
             process.pause()
             return
         else:
             # -SIGTERM: it came before the spider listened to signals.
-            node.allowed = {128 + signal.SIGTERM, -signal.SIGTERM, 0}
+            node.allowed |= {128 + signal.SIGTERM, -signal.SIGTERM}
+            if node.told_at is not None:
+                node.allowed.add(128 + signal.SIGKILL)  # a second signal forces the end
             node.told_at = self.now()
             process.terminate()
         node.due = self.now() + event.seconds

@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, names
 
+from netspy.cluster import failed
 from netspy.errors import ConfigError
 from netspy.frontier import calls
 from netspy.messages.entry import Settlement
+from netspy.policy.failed_record import pack_failed
+from netspy.policy.run_scope import run_scope
+from netspy.redisio.client import sync_client
 from netspy.testing.servers import RedisServer
 
 
@@ -351,6 +355,25 @@ async def test_items_of_an_earlier_seeding_stay_forgotten_after_the_first_new_on
     assert not any(await items.seen(old))
     await items.mark([new])
     assert await items.seen([new, *old]) == [True] + [False] * 20
+
+
+async def test_failed_requests_that_are_queued_again_twice_over_run_once(rig, monkeypatch):
+    """As after a cut connection, or by two people at once."""
+    node = await rig.node()
+    await node.put([entry(i) for i in range(3)])
+    leases = (await node.claim(3)).leases
+    await node.give_up(
+        [(x, pack_failed(x.payload, reason="gave up", error="", attempts=1, time=1.0)) for x in leases]
+    )
+    real = failed.run_sync
+    monkeypatch.setattr(failed, "run_sync", lambda client, call: (real(client, call), real(client, call))[0])
+    client = sync_client(node.settings)
+    moved = failed.retry_failed(client, run_scope(node.settings, "News", "news"))
+    client.close()
+    assert moved.queued == 3
+    counts = await node.counts()
+    assert (counts.queued, counts.failed) == (3, 0)
+    assert sorted(names((await node.claim(9)).leases)) == ["0", "1", "2"]
 
 
 # -- suspicion
