@@ -1,0 +1,213 @@
+"""Rows 1-5, 16 and 21 of the fault table on the Redis servers that users have, beside the plain ones of the other files.
+
+Which row runs where:
+
+- rows 1-5 (a node killed, one place each): on every variant;
+- row 16 (Redis killed and back): on every single server that keeps something on disk. What Sentinel and Cluster make of a
+  killed master is row 22, in test_topology_faults.py; without any file it is row 18, in test_outages.py;
+- row 21 (a lost reply): on every single server without TLS. The proxy reads requests to know whose reply to lose, which TLS
+  hides; and clients of Sentinel and Cluster connect to the addresses that those give out, past any proxy.
+
+The two servers with `maxmemory` have room enough; one that is full is row 24, in test_outages.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from netspy.frontier.calls import script
+from netspy.testing.faults import serve_pages
+from netspy.testing.proxy import FaultProxy
+from netspy.testing.servers import (
+    Certificates,
+    RedisCluster,
+    RedisReplication,
+    RedisServer,
+    find_redis_server,
+    find_valkey_server,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.fault, pytest.mark.faults_full]
+
+HELD = 50  # SPIDER_MAX_UNACKED of these runs: what one dead node can have fetched in vain
+STALE = 1.5
+SLACK = 6.0  # seconds; the machine may be busy
+ODD = "p@ s:w/o#r?d%25\"\\'é"
+PLAIN, SLOT = "netspy:Pages", "{netspy:Pages}"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A Redis that runs: `name` stands in the table, `admin_url` is of a user that may read what a check needs."""
+
+    name: str
+    url: str
+    admin_url: str
+    flush: Callable[[], None]
+    server: RedisServer | None = None
+    namespace: str = PLAIN
+
+
+def least_rights() -> str:
+    """The rule of the user `crawler`, as docs/redis-topologies.md tells users to write it."""
+    text = (Path(__file__).resolve().parents[2] / "docs/redis-topologies.md").read_text("utf-8")
+    return re.search(r"^user crawler on >password (.*)$", text, re.M)[1]
+
+
+SINGLE = {
+    "AOF always": lambda: {"appendfsync": "always"},
+    "AOF everysec": lambda: {"appendfsync": "everysec"},
+    "RDB only": lambda: {"save": "3600 1000000"},
+    "noeviction": lambda: {"maxmemory": "64mb", "policy": "noeviction", "appendfsync": "everysec"},
+    "evicting": lambda: {"maxmemory": "64mb", "policy": "allkeys-lru", "appendfsync": "everysec"},
+    "password": lambda: {"password": ODD, "appendfsync": "everysec"},
+    "ACL": lambda: {
+        "username": "crawler",
+        "password": ODD,
+        "rules": least_rights(),
+        "appendfsync": "everysec",
+    },
+}
+if find_valkey_server() not in (None, find_redis_server()):
+    SINGLE["Valkey"] = lambda: {"binary": find_valkey_server(), "appendfsync": "everysec"}
+
+PROXIED = [*SINGLE]
+LASTING = [*SINGLE, "TLS"]
+ALL = [*LASTING, "Sentinel", "Cluster"]
+
+
+def start(name: str, stack: ExitStack) -> Variant:
+    """Start the variant, to be ended with the stack."""
+    if name == "Sentinel":
+        group = stack.enter_context(RedisReplication(password=ODD))
+        return Variant(name, group.url, group.url, lambda: group.master.flush())
+    if name == "Cluster":
+        nodes = stack.enter_context(RedisCluster(password=ODD))
+        return Variant(name, nodes.url, nodes.url, nodes.flush, namespace=SLOT)
+    if name == "TLS":
+        if shutil.which("openssl") is None:
+            pytest.skip("no openssl on PATH to make certificates with")
+        own = stack.enter_context(Certificates())
+        options = {"password": ODD, "tls": own, "client_certificate": True, "appendfsync": "everysec"}
+    else:
+        options = SINGLE[name]()
+    server = stack.enter_context(RedisServer(**options))
+    return Variant(name, server.url, server.admin_url, server.flush, server)
+
+
+@pytest.fixture(scope="session", params=ALL)
+def running(request):
+    """One variant, for all tests that want it one after the other."""
+    with ExitStack() as stack:
+        yield start(request.param, stack)
+
+
+@pytest.fixture
+def variant(running):
+    """The variant, without a key in it."""
+    running.flush()
+    return running
+
+
+@pytest.fixture
+def begin_on(begin, variant):
+    """`begin_on(SETTING="value")`: a run on the variant. Its nodes have no more rights than the variant's user."""
+
+    def make(**env: str):
+        run = begin(variant.admin_url, **env)
+        run.namespace = variant.namespace
+        return run
+
+    return make
+
+
+@pytest.fixture
+def note_variant(record_property, variant):
+    """`note_variant(row, report)`: a line for the table, with the variant's name for the server's version."""
+
+    def write(row, report):
+        record_property("fault", json.dumps({"row": row, "redis": variant.name, **report._asdict()}))
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("row", "crash_at"),
+    [
+        ("1", "after_claim:2"),
+        ("2", "in_fetch:5"),
+        ("3", "after_callback:3"),
+        ("4", "after_children:1"),
+        ("5", "before_ack:2"),
+    ],
+)
+def test_a_node_killed_at_any_step_loses_nothing_on_any_redis(
+    row, crash_at, running, variant, begin_on, site, note_variant
+):
+    expected = serve_pages(site, 5, 4, delay=0.02)
+    run = begin_on(LISTS="5", SEED_SLEEP="0.02")
+    victim = run.node(redis_url=variant.url, crash_at=crash_at)
+    run.wait_killed(victim)
+    assert run.leases_of(victim), "it died with work in its hands"
+    heir = run.node(redis_url=variant.url)
+    assert run.wait_taken_over(victim) < STALE + SLACK
+    [result] = run.finish(heir)
+    assert "Traceback" not in result.stderr
+    note_variant(row, run.check(expected, fetched_twice=HELD))
+
+
+@pytest.mark.parametrize("running", LASTING, indirect=True)
+def test_redis_killed_and_back_with_its_files_loses_nothing(running, variant, begin_on, site, note_variant):
+    """The server that has only snapshots takes one just before the kill: what came after it is crawled again."""
+    expected = serve_pages(site, 20, delay=0.05)
+    run = begin_on(LISTS="20", SEED_SLEEP="0.02")
+    for _ in range(2):
+        run.node(redis_url=variant.url)
+    site.wait_hits(40)
+    if variant.name == "RDB only":
+        variant.server.client().save()
+    at_snapshot = site.total
+    variant.server.kill()
+    since = site.total - at_snapshot
+    variant.server.start()
+    run.fault()
+    back_at = site.total
+    run.wait(lambda: site.total > back_at, "the crawl goes on")
+    run.recovered()
+    results = run.finish()
+    assert [result.summary["outcome"] for result in results] == ["finished"] * 2
+    note_variant("16", run.check(expected, fetched_twice=since + 2 * HELD))
+
+
+@pytest.mark.parametrize("running", PROXIED, indirect=True)
+def test_lost_replies_of_every_call_repeat_and_orphan_nothing(running, variant, begin_on, site, note_variant):
+    """One reply each to claim, enqueue, ack, give_up and delay."""
+    expected = serve_pages(site, 10, 4)
+    site.route("/d/3-1", "not here", status=404)
+    site.route("/d/4-1", "at last", fail_first=1, fail_status=503)
+    calls = [script(name).sha.encode() for name in ("claim", "put", "settle")]
+    calls += [b"\r\ngive_up\r\n", b"\r\ndelay\r\n"]
+    port = variant.server.port
+    with FaultProxy("127.0.0.1", port) as proxy:
+        run = begin_on(LISTS="10", SEED_SLEEP="0.02")
+        for call in calls:
+            proxy.drop_next_reply(call)
+        run.fault()
+        node = run.node(redis_url=variant.url.replace(f":{port}/", f":{proxy.port}/"))
+        proxy.wait_dropped(len(calls))
+        run.recovered()
+        [result] = run.finish(node)
+        assert proxy.dropped == len(calls)
+    report = run.check(expected - {site.url("/d/3-1")}, failed=1, fetched_twice=1)
+    assert site.hits("/d/4-1") == 2, "the one repeat is the page that answered 503 at first"
+    assert result.summary["request_failed"] == 1
+    assert result.summary["lease_lost"] == 0
+    note_variant("21", report._replace(fetched_twice=report.fetched_twice - 1))
