@@ -49,8 +49,8 @@ machine that runs it, and writes this page; no figure is typed by hand. The test
 `tests/contract/test_fault_rows.py`. How to put your own spider to the same test: [testing](testing.md#under-faults).
 
 - **lost**: expected rows that were not there in the end.
-- **fetched again**: fetches beyond one per page, all of them pages that the fault had interrupted. Requests are delivered
-  at least once; see [guarantees](guarantees.md).
+- **fetched again**: fetches beyond one per page: pages that the fault had interrupted, or that the store had forgotten.
+  Requests are delivered at least once; see [guarantees](guarantees.md).
 - **stored twice**: rows beyond one per key in a table with a unique key (SQLite).
 - **written twice**: the same in a JSONL file, which has no keys.
 - **recovered in**: seconds from the fault until the crawl had got over it. The nodes of these tests beat every 0.3 s and
@@ -74,7 +74,7 @@ CHINESE = Language(
 测试见 `tests/fault/` 与 `tests/contract/test_fault_rows.py`。如何让自己的爬虫接受同样的考验：[测试](testing.md#在故障下)。
 
 - **丢失**：最终缺少的预期行。
-- **重复抓取**：每页一次之外的抓取，都是被故障打断的页面。请求至少投递一次，见[保证](guarantees.md)。
+- **重复抓取**：每页一次之外的抓取：被故障打断的页面，或存储忘掉的页面。请求至少投递一次，见[保证](guarantees.md)。
 - **重复入库**：带唯一键的表（SQLite）中每个键多出的行。
 - **重复写出**：同样的计数，但在没有键的 JSONL 文件中。
 - **恢复用时**：从故障到爬取恢复的秒数。测试中的节点每 0.3 秒心跳一次，1.5 秒无心跳即视为死亡；
