@@ -110,7 +110,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "run",
             gt=0,
         ),
-    ] = 8.0
+    ] = 7.0
     SPIDER_TASK_MAX_SECONDS: Annotated[
         float,
         _doc("The longest one callback may run before its lease is no longer renewed.", "s", "run", gt=0),
