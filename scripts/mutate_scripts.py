@@ -186,9 +186,13 @@ def page(language: str, verdicts: list[Verdict]) -> str:
     lines += ["| " + " | ".join(columns) + " |", "| --- | --- | --- |"]
     for verdict in verdicts:
         what = verdict.mutation.en if language == "en" else verdict.mutation.zh
-        where = verdict.file + (f"::{verdict.test}" if verdict.test.isidentifier() else f"` {verdict.test} `")
-        lines.append(f"| `{verdict.mutation.file}` | {what} | `{where}` |")
-    return "\n".join(lines).replace(" `` |", " |") + "\n"
+        named = (
+            f"`{verdict.file}::{verdict.test}`"
+            if verdict.test.isidentifier()
+            else f"`{verdict.file}` {verdict.test}"
+        )
+        lines.append(f"| `{verdict.mutation.file}` | {what} | {named} |")
+    return "\n".join(lines) + "\n"
 
 
 def main(argv: list[str] | None = None) -> int:
