@@ -251,6 +251,8 @@ def test_sch_05_a_better_priority_that_comes_later_overtakes_and_ties_keep_their
 
     # Slower than the few milliseconds for which new requests are gathered before they are queued.
     home.route("/plain/", "x", prefix=True, delay=0.05)
+    # Pages that take a moment, as real ones do: on Redis a link is queued some milliseconds after it was found.
+    home.route("/", lambda request: f"<h1>{request.path}</h1>", prefix=True, delay=0.1)
     run(Overtaking)
     order = paths(home)
     assert order[:3] == ["/start", "/urgent/0", "/urgent/1"]
