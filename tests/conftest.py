@@ -15,16 +15,10 @@ from netspy.redisio.embedded import EmbeddedRedis
 from netspy.testing.clock import FakeClock
 from netspy.testing.servers import RedisServer, find_embedded_server, find_redis_server
 from netspy.testing.site import LocalSite
+from support.missing import missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def missing(reason: str) -> None:
-    """Skip the test, or fail it in CI, because this machine lacks something."""
-    if os.environ.get("CI"):
-        pytest.fail(f"{reason} (CI is set, so this is a failure)", pytrace=False)
-    pytest.skip(reason)
 
 
 @pytest.fixture(autouse=True)

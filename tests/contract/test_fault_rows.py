@@ -15,6 +15,7 @@ from frontier_rig import LEASE, Clock, Rig, entry, name_of
 from netspy.messages.entry import Settlement
 from netspy.redisio.client import sync_client
 from netspy.testing.servers import RedisServer, find_embedded_server, find_redis_server
+from support.missing import missing
 
 pytestmark = pytest.mark.fault
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.fault
 def binary(request):
     found = find_redis_server() if request.param == "on PATH" else find_embedded_server()
     if found is None:
-        pytest.skip(f"no Redis server {request.param}")
+        missing(f"no Redis server {request.param}")
     return found
 
 

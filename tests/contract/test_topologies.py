@@ -38,6 +38,7 @@ from netspy.testing.servers import (
     find_valkey_server,
     free_port,
 )
+from support.missing import missing
 
 ROOT = Path(__file__).resolve().parents[2]
 SPIDER = type("Spider", (), {"name": "News", "redis_key": "news"})
@@ -51,7 +52,7 @@ LEAST = re.search(
 @pytest.fixture(scope="module")
 def certificates():
     if shutil.which("openssl") is None:
-        pytest.skip("no openssl on PATH to make certificates with")
+        missing("no openssl on PATH to make certificates with")
     with Certificates() as made:
         yield made
 

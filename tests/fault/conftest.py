@@ -12,6 +12,7 @@ import pytest
 from netspy.testing.faults import PAGES, FaultReport, FaultRun
 from netspy.testing.servers import RedisServer, find_embedded_server, find_redis_server
 from netspy.testing.site import LocalSite
+from support.missing import missing
 
 
 @pytest.fixture(params=["on PATH", "embedded"])
@@ -26,7 +27,7 @@ def either_binary(request: pytest.FixtureRequest) -> str:
     """The program of a server that the test starts and kills itself."""
     found = find_redis_server() if request.param == "on PATH" else find_embedded_server()
     if found is None:
-        pytest.skip(f"no Redis server {request.param}")
+        missing(f"no Redis server {request.param}")
     return found
 
 

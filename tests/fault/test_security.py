@@ -15,6 +15,7 @@ from netspy.messages import codec
 from netspy.messages.request import Request
 from netspy.policy.failed_record import MAX_ERROR_CHARS, read_failed
 from netspy.testing.runner import Result, run_command, run_script, start_script
+from support.missing import missing
 
 if TYPE_CHECKING:
     from netspy.testing.servers import RedisServer
@@ -550,7 +551,7 @@ def locked_redis() -> Any:
     from netspy.testing.servers import RedisServer, find_redis_server
 
     if find_redis_server() is None:
-        pytest.skip("no redis-server on PATH")
+        missing("no redis-server on PATH")
     with RedisServer(password=SECRETS["STORE"]) as server:
         yield server
 
@@ -738,7 +739,7 @@ def test_an_outage_of_redis_is_told_of_in_few_lines(pages, tmp_path):
     from netspy.testing.servers import RedisServer, find_redis_server
 
     if find_redis_server() is None:
-        pytest.skip("no redis-server on PATH")
+        missing("no redis-server on PATH")
     with RedisServer(appendfsync="always") as server:
         (tmp_path / "noisy.py").write_text(NOISY, encoding="utf-8")
         env = {

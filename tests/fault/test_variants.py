@@ -34,6 +34,7 @@ from netspy.testing.servers import (
     find_redis_server,
     find_valkey_server,
 )
+from support.missing import missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault, pytest.mark.faults_full]
 
@@ -94,7 +95,7 @@ def start(name: str, stack: ExitStack) -> Variant:
         return Variant(name, nodes.url, nodes.url, nodes.flush, namespace=SLOT)
     if name == "TLS":
         if shutil.which("openssl") is None:
-            pytest.skip("no openssl on PATH to make certificates with")
+            missing("no openssl on PATH to make certificates with")
         own = stack.enter_context(Certificates())
         options = {"password": ODD, "tls": own, "client_certificate": True, "appendfsync": "everysec"}
     else:
