@@ -61,7 +61,7 @@ def test_a_second_signal_ends_nodes_whose_loop_is_blocked_within_two_seconds(num
     source = FLEET.replace("def parse(", "async def parse(")
     common = env(numbered, redis_url, PARSE_SLEEP="60")
     with start_script(source, env=common, cwd=tmp_path) as script:
-        numbered.wait_hits(2)
+        numbered.wait_hits(1)  # the seeder's loop is blocked as well, and may keep the other seeds back
         nodes = nodes_of(script.pid)
         # Two of a kind may arrive as one, while the first is not heeded yet.
         script.interrupt()

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from netspy.errors import NetspyError
-from netspy.launch.single import config_problem, failure_summary, run_single
+from netspy.launch.single import config_problem, failure_summary, run_single, write_line
 from netspy.observe import summary as summaries
 from netspy.observe.summary import RunSummary
 
@@ -47,4 +47,4 @@ def say(summary: RunSummary, *, wanted: bool, human: bool) -> None:
     if human:
         print(summaries.human(summary), file=sys.stderr, flush=True)  # noqa: T201 - the run's result
     if wanted:
-        print(summaries.line(summary), flush=True)  # noqa: T201 - the documented last line
+        write_line(summary)

@@ -55,6 +55,12 @@ def config_problem(spider: Any, processes: int) -> None:
         raise ConfigError(problem)
 
 
+def write_line(summary: RunSummary) -> None:
+    """The documented last line on stdout, in one write: another thread's output must not get into it."""
+    sys.stdout.write(f"{summaries.line(summary)}\n")
+    sys.stdout.flush()
+
+
 def failure_summary(spider: Any, error: NetspyError) -> RunSummary:
     """The summary of a run that could not start."""
     now = datetime.now(UTC)
@@ -188,7 +194,7 @@ def _forced(spider: Any, built: Any, started: datetime, shown: Progress) -> RunS
 
 
 def _say_and_leave(summary: RunSummary) -> None:
-    print(summaries.line(summary), flush=True)  # noqa: T201 - the documented last line
+    write_line(summary)
     leave_at_once()
 
 
