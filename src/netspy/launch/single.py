@@ -194,8 +194,9 @@ def _forced(spider: Any, built: Any, started: datetime, shown: Progress) -> RunS
 
 
 def _say_and_leave(summary: RunSummary) -> None:
-    write_line(summary)
-    leave_at_once()
+    assembly.leave_embedded(0.5)
+    write_line(summary)  # with nothing after it: other threads still print
+    force_exit(int(ExitCode.FORCED))
 
 
 def leave_at_once() -> None:
