@@ -159,6 +159,7 @@ def test_sigterm_under_a_shell_stops_in_good_order(run, site, tmp_path):
 def test_a_second_ctrl_c_is_out_at_once_and_says_so(run, site, tmp_path):
     with run(PARSE_SLEEP=60, NETSPY_SPIDER_STOP_TIMEOUT=30) as script:
         site.wait_hits(16)
+        script.wait_line("all seeds are queued")  # the script's own thread must not speak after the summary
         script.interrupt()
         script.wait_line("once more to leave at once")
         began = time.monotonic()
