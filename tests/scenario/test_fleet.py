@@ -58,10 +58,18 @@ def test_one_signal_to_parent_or_group_stops_all_nodes_gracefully(
 
 
 def test_a_second_signal_ends_nodes_whose_loop_is_blocked_within_two_seconds(numbered, redis_url, tmp_path):
+    # One request a node at a time, so that the seeder does not claim what the other one is to block on.
     source = FLEET.replace("def parse(", "async def parse(")
-    common = env(numbered, redis_url, PARSE_SLEEP="60")
+    common = env(
+        numbered,
+        redis_url,
+        PARSE_SLEEP="60",
+        PAGES="200",
+        NETSPY_SPIDER_THREAD_COUNT="1",
+        NETSPY_COLLECTOR_TASK_COUNT="1",
+    )
     with start_script(source, env=common, cwd=tmp_path) as script:
-        numbered.wait_hits(1)  # the seeder's loop is blocked as well, and may keep the other seeds back
+        numbered.wait_hits(2)
         nodes = nodes_of(script.pid)
         # Two of a kind may arrive as one, while the first is not heeded yet.
         script.interrupt()
