@@ -1,15 +1,17 @@
 #!/bin/sh
-# What the tests run against: a Redis server, and the HTML manual of Python as a real site to crawl.
+# What the tests run against: a Redis server, nginx for HTTP/2, and the HTML manual of Python as a real site to crawl.
 # Installed with apt where we are root and something is missing. Else the tests that need it are skipped, or fail
 # where CI is set.
 set -eu
 
 say() { printf '%s\n' "$*" >&2; }
 has_redis() { command -v redis-server >/dev/null 2>&1 || command -v valkey-server >/dev/null 2>&1; }
+has_nginx() { [ -x /usr/sbin/nginx ] || command -v nginx >/dev/null 2>&1; }
 has_manual() { ls /usr/share/doc/python3*/html/library/index.html >/dev/null 2>&1; }
 
 wanted=
 has_redis || wanted="$wanted redis-server"
+has_nginx || wanted="$wanted nginx-light"
 has_manual || wanted="$wanted python3-doc"
 [ -n "$wanted" ] || exit 0
 

@@ -10,6 +10,7 @@ import pytest
 
 from netspy.errors import DownloadError, RequestError
 from netspy.messages.request import Request
+from support.missing import missing
 from support.raw_server import RawServer, redirect, reply
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def http2_url(certificate: tuple[Path, Path], tmp_path: Path) -> Iterator[str]:
 
     binary = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/sbin")
     if binary is None:
-        pytest.skip("nginx is not on PATH")
+        missing("nginx is not installed")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
