@@ -1,0 +1,1 @@
+"""Message brokers: addresses and connections to RabbitMQ and Kafka."""

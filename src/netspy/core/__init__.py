@@ -1,0 +1,1 @@
+"""Documented import paths of what other rooms hold."""

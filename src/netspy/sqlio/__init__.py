@@ -1,0 +1,1 @@
+"""SQL databases: addresses, engines, dialects, and which of their errors pass by themselves."""

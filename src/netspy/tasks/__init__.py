@@ -1,0 +1,1 @@
+"""Where tasks come from, and the tables that batches run on."""
