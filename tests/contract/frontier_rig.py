@@ -32,11 +32,16 @@ class Clock:
 
 
 def entry(
-    name: Any, *, priority: float = 300.0, site: str = "0a0b0c0d", payload: bytes | None = None
+    name: Any,
+    *,
+    priority: float = 300.0,
+    site: str = "0a0b0c0d",
+    payload: bytes | None = None,
+    task: str = "",
 ) -> NewEntry:
     fingerprint = hashlib.blake2b(str(name).encode(), digest_size=16).digest()
     text = payload if payload is not None else b'{"url":"https://example.com/%s"}' % str(name).encode()
-    return NewEntry(text, fingerprint, priority, site)
+    return NewEntry(text, fingerprint, priority, site, task)
 
 
 def name_of(payload: bytes) -> str:

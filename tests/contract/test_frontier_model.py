@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from netspy.frontier.contract import TRANSITIONS, State
-from netspy.messages.entry import Settlement
+from netspy.messages.entry import Settlement, TaskMark
 from netspy.policy.failed_record import pack_failed
 from netspy.redisio.client import sync_client
 from netspy.testing.servers import RedisServer
@@ -44,8 +44,17 @@ def priority_of(name: str) -> float:
     return PRIORITIES[sum(name.encode()) % 4]
 
 
+def task_of(name: str) -> str:
+    return ("", "t/1", "t/2")[sum(name.encode()) % 3]
+
+
 def made(name: str) -> Any:
-    return entry(name, priority=priority_of(name), site=site_of(name))
+    return entry(name, priority=priority_of(name), site=site_of(name), task=task_of(name))
+
+
+def marked(task: str, *, fed: bool, only_failed: bool) -> TaskMark:
+    closing = entry(f"closing of {task}", site="dddddddd", payload=b'{"url":"https://example.com/closing"}')
+    return TaskMark(task, fed, closing, only_failed)
 
 
 def failed_record(lease: Any) -> bytes:
@@ -92,6 +101,17 @@ class SideBySide(Base):
     @rule(names=some_names)
     def put(self, names: list[str]) -> None:
         self.both(lambda _, node: node.put([made(n) for n in names]))
+
+    @rule(
+        names=some_names, task=st.sampled_from(["t/1", "t/2"]), fed=st.booleans(), only_failed=st.booleans()
+    )
+    def put_of_a_task(self, names: list[str], task: str, fed: bool, only_failed: bool) -> None:
+        mark = marked(task, fed=fed, only_failed=only_failed)
+        self.both(lambda _, node: node.put([made(n) for n in names], tasks=[mark]))
+
+    @invariant()
+    def same_tasks(self) -> None:
+        self.both(lambda _, node: node.open_tasks(["t/1", "t/2", "t/3"]))
 
     @rule(
         n=st.integers(1, 4),
@@ -148,6 +168,7 @@ class SideBySide(Base):
     def same_counts(self) -> None:
         a, b = (self.run(node.counts()) for node in self.pair)
         assert a[:4] == b[:4]
+        assert (a.tasks, a.tasks_done, a.tasks_failed) == (b.tasks, b.tasks_done, b.tasks_failed)
 
     def teardown(self) -> None:
         self.run(self.memory_rig.close())
@@ -155,7 +176,7 @@ class SideBySide(Base):
 
 
 def view(lease: Any) -> tuple[Any, ...]:
-    return (lease.seq - 0, lease.payload, lease.priority, lease.site, lease.deliveries, lease.expired)[1:]
+    return (lease.payload, lease.priority, lease.site, lease.deliveries, lease.expired, lease.task)
 
 
 class Actor:
@@ -222,6 +243,26 @@ class Chaos(Base):
     def put(self, who: int, names: list[str]) -> None:
         flags = self.run(self.actors[who].node.put([made(n) for n in names]))
         self.accept(names, flags)
+
+    @rule(who=st.integers(0, 1), names=some_names, task=st.sampled_from(["t/1", "t/2"]), fed=st.booleans())
+    def put_of_a_task(self, who: int, names: list[str], task: str, fed: bool) -> None:
+        flags = self.run(self.actors[who].node.put([made(n) for n in names], tasks=[TaskMark(task, fed)]))
+        self.accept(names, flags)
+
+    @invariant()
+    def each_task_counts_what_is_left_of_it(self) -> None:
+        keys = self.actors[0].node.keys
+        left: dict[str, int] = {}
+        for place in ("queued", "leased", "delayed"):
+            for row in self.snapshot()[place]:
+                _, _, task = row[: row.index(b"{")].partition(b"@")
+                if task:
+                    left[task.decode()] = left.get(task.decode(), 0) + 1
+        counted = {k.decode(): v.split() for k, v in self.raw.hgetall(keys.tasks).items()}
+        assert {task: int(n) for task, (n, _, _) in counted.items() if int(n)} == left
+        assert all(held == b"1" for n, _, held in counted.values() if n == b"0"), (
+            "nothing left and still open"
+        )
 
     def accept(self, names: list[str], flags: list[bool]) -> None:
         for name, new in zip(names, flags, strict=True):

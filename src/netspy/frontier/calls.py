@@ -100,6 +100,8 @@ class Calls:
             (k.delayed, "zset"),
             (k.failed, "list"),
             (k.lock, "string"),
+            (k.tasks, "hash"),
+            (k.closing, "hash"),
             (dedup.keys.layout, "hash"),
             (dedup.keys.count, "string"),
             (dedup.keys.exact, "set"),
@@ -118,7 +120,7 @@ class Calls:
             info,
             run_id,
         ]
-        args += [layout, 9, *(wanted for _, wanted in typed)]
+        args += [layout, 11, *(wanted for _, wanted in typed)]
         return Call(script("join"), self._node_keys(*(name for name, _ in typed)), args)
 
     def _head(self, shared: Shared, member: Member, now: str) -> list[Arg]:
@@ -136,14 +138,21 @@ class Calls:
         op: int,
         entries: Sequence[Packed],
         seed_token: str | None,
+        marks: Sequence[tuple[str, bool, bytes]] = (),
     ) -> Call:
-        """Deduplicate and enqueue."""
+        """Deduplicate and enqueue. `marks`: (task, fed, closing text or b"")."""
         args = self._head(shared, member, now)
         args += [op, *self._dedup_args(), seed_token or "", len(entries)]
         for entry in entries:
-            args += [entry.id, entry.site, priority_text(entry.priority), entry.payload]
+            args += [entry.id, entry.site, priority_text(entry.priority), entry.body]
+        args.append(len(marks))
+        for task, fed, closing in marks:
+            args += [task, int(fed), closing]
+        k = self.keys
         return Call(
-            script("put"), self._node_keys(self.keys.queued, self.keys.lock, *self.dedup.script_keys()), args
+            script("put"),
+            self._node_keys(k.queued, k.lock, k.tasks, k.closing, *self.dedup.script_keys()),
+            args,
         )
 
     def settle(  # noqa: PLR0917  # as above
@@ -161,10 +170,11 @@ class Calls:
         for leased, history, children in others:
             args += [leased, history, len(children)]
             for entry in children:
-                args += [entry.id, entry.site, priority_text(entry.priority), entry.payload]
+                args += [entry.id, entry.site, priority_text(entry.priority), entry.body]
+        k = self.keys
         return Call(
             script("settle"),
-            self._node_keys(self.keys.queued, self.keys.inflight, *self.dedup.script_keys()),
+            self._node_keys(k.queued, k.inflight, k.tasks, k.closing, *self.dedup.script_keys()),
             args,
         )
 
@@ -183,7 +193,11 @@ class Calls:
         args += [member.claim_op, base36(member.claim_op), limit, self.lease, *room]
         args += ["".join(pass_over), rank, max(HEAD_WINDOW, limit), FAR_WINDOW, DUE_PER_CLAIM]
         k = self.keys
-        return Call(script("claim"), self._node_keys(k.queued, k.inflight, k.delayed, k.failed), args)
+        return Call(
+            script("claim"),
+            self._node_keys(k.queued, k.inflight, k.delayed, k.failed, k.tasks, k.closing),
+            args,
+        )
 
     def move(  # noqa: PLR0917  # one caller each, in the order of the script
         self,
@@ -200,7 +214,11 @@ class Calls:
         for row in rows:
             args += row
         k = self.keys
-        return Call(script("move"), self._node_keys(k.queued, k.inflight, k.delayed, k.failed), args)
+        return Call(
+            script("move"),
+            self._node_keys(k.queued, k.inflight, k.delayed, k.failed, k.tasks, k.closing),
+            args,
+        )
 
     def renew(self, shared: Shared, member: Member, now: str, members: Sequence[bytes]) -> Call:
         """Move deadlines."""
@@ -213,7 +231,7 @@ class Calls:
     def beat(self, shared: Shared, member: Member, now: str, info: bytes, *, lifetimes: bool) -> Call:
         """The heartbeat; with `lifetimes` the run's keys get their lifetime anew."""
         k = self.keys
-        more = [k.queued, k.inflight, k.delayed, k.failed, *k.items.all(0)]
+        more = [k.queued, k.inflight, k.delayed, k.failed, k.tasks, k.closing, *k.items.all(0)]
         if self.dedup.ttl_ms:
             more += self.dedup.script_keys()
         if self.lock_ms == self.scope.run_ttl_ms:
@@ -231,7 +249,9 @@ class Calls:
             self.gap_ms,
             self.suspicion_limit,
         ]
-        return Call(script("reclaim"), self._node_keys(k.queued, k.inflight, k.failed), args)
+        return Call(
+            script("reclaim"), self._node_keys(k.queued, k.inflight, k.failed, k.tasks, k.closing), args
+        )
 
     def sweep(  # noqa: PLR0917  # one caller each, in the order of the script
         self,
@@ -255,7 +275,13 @@ class Calls:
             self.suspicion_limit,
         ]
         args += [int(self.lease_off), cursor, SWEEP_LOOK, SWEEP_MOVE, mode, up_to, held]
-        return Call(script("sweep"), self._node_keys(k.queued, k.inflight, k.failed), args)
+        return Call(
+            script("sweep"), self._node_keys(k.queued, k.inflight, k.failed, k.tasks, k.closing), args
+        )
+
+    def opened(self, tasks: Sequence[str]) -> Call:
+        """Which tasks still have requests."""
+        return Call(script("opened"), [self.keys.tasks], ["", *tasks])
 
     def forget(self, shared: Shared, member: Member, now: str, whose: str, *, own: bool) -> Call:
         """Remove a node's record."""
@@ -268,7 +294,7 @@ class Calls:
         k = self.keys
         return Call(
             script("counts"),
-            self._node_keys(k.queued, k.inflight, k.delayed, k.failed, k.lock),
+            self._node_keys(k.queued, k.inflight, k.delayed, k.failed, k.lock, k.tasks),
             [*self._head(shared, member, now), self.stale_ms],
         )
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SeedGrant,
         Settled,
         Settlement,
+        TaskMark,
     )
 
 
@@ -78,8 +79,17 @@ class Frontier(Protocol):
     def history(self) -> str | None:
         """The store's history id (Redis: run id of the server). None in memory."""
 
-    async def put(self, entries: Sequence[NewEntry], *, seed_token: str | None = None) -> list[bool]:
+    async def put(
+        self,
+        entries: Sequence[NewEntry],
+        *,
+        seed_token: str | None = None,
+        tasks: Sequence[TaskMark] = (),
+    ) -> list[bool]:
         """Deduplicate and enqueue in one step; one flag per entry, False = a repeat.
+
+        `tasks` tells, in the same step, which tasks these entries belong to and whether they were their last ones. A
+        task without entries, whose mark says `fed`, is closed at once.
 
         With `seed_token` nothing is put unless the seeding lock still holds that token (raises SeedLockLostError).
         Raises SeedsLostError when seeds put earlier under this token may be gone.
@@ -110,6 +120,11 @@ class Frontier(Protocol):
 
     async def counts(self) -> Counts:
         """One atomic read of every collection of the run."""
+
+    async def open_tasks(self, tasks: Sequence[str]) -> list[bool]:
+        """Which of these tasks still have requests that are neither done nor failed. Children count as their parent's
+        task; a task that was never put is not open.
+        """
 
     async def seed_acquire(self) -> SeedGrant:
         """Try to become the seeding node. A lock whose owner stopped renewing it is taken over."""

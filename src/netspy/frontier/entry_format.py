@@ -17,6 +17,12 @@ class Packed(NamedTuple):
     site: str
     priority: float
     payload: bytes
+    task: str = ""
+
+    @property
+    def body(self) -> bytes:
+        """What follows the header of a queued entry."""
+        return b"@%s%s" % (self.task.encode(), self.payload) if self.task else self.payload
 
 
 def base36(number: int) -> str:
@@ -45,18 +51,21 @@ class LeaseParts(NamedTuple):
     site: str
     priority: float
     payload: bytes
+    task: str
 
 
 def read_member(member: bytes) -> LeaseParts:
     """Take a leased member apart (format in `lua/entry.lua`)."""
     brace = member.index(b"{", 41)
+    priority, _, task = member[41:brace].partition(b"@")
     return LeaseParts(
         int(member[:15]),
         int(member[15:17]),
         int(member[17:18], 36),
         member[18:26].decode(),
-        float(member[41:brace]),
+        float(priority),
         member[brace:],
+        task.decode("utf-8", "replace"),
     )
 
 

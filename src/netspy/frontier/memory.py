@@ -13,6 +13,7 @@ from netspy.frontier.contract import SeedLockLostError
 from netspy.frontier.dedup import BloomFilter, ExactFilter, RequestFilter, asked, told
 from netspy.frontier.memory_keeper import MemoryKeeper
 from netspy.frontier.site_queue import Entry, SiteQueue
+from netspy.frontier.task_table import TaskTable
 from netspy.messages.entry import (
     Claimed,
     Counts,
@@ -23,7 +24,11 @@ from netspy.messages.entry import (
     SeedState,
     Settled,
     Settlement,
+    TaskMark,
 )
+
+_FIRST = -1_000_000.0
+"""The last requests of tasks come before all others."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -66,6 +71,7 @@ class MemoryFrontier:
         self._delayed: list[tuple[float, int, str, Entry]] = []
         self._leased: dict[int, Lease] = {}
         self._failed = 0
+        self._tasks = TaskTable()
         self._seed: tuple[SeedState, str, float] = ("none", "", 0.0)  # state, token or error, written at
         self.warnings: list[str] = []
 
@@ -101,29 +107,56 @@ class MemoryFrontier:
         add, push = self._filter.add, self._queue.push
         flags = []
         seq = self._seq
-        for payload, id_, priority, site in entries:
+        for payload, id_, priority, site, task in entries:
             new = add(id_)
             flags.append(new)
             if new:
                 seq += 1
                 push(site, (priority, seq, payload))
+                if task:
+                    self._tasks.arrived(seq, task)
         self._seq = seq
         return flags
 
-    async def put(self, entries: Sequence[NewEntry], *, seed_token: str | None = None) -> list[bool]:
+    async def put(
+        self,
+        entries: Sequence[NewEntry],
+        *,
+        seed_token: str | None = None,
+        tasks: Sequence[TaskMark] = (),
+    ) -> list[bool]:
         """See the contract."""
         if self._own is not None:
-            return await self._put_asking(entries, seed_token, None)
+            return await self._put_asking(entries, seed_token, None, tasks)
         with self._lock:
             self._check_seeder(seed_token)
-            return self._put(entries)
+            flags = self._put(entries)
+            if tasks:
+                self._tasks.mark(tasks)
+                self._close_tasks()
+            return flags
+
+    def _close_tasks(self) -> None:
+        for closing, failures in self._tasks.closed():
+            self._seq += 1
+            self._queue.push(closing.site, (_FIRST, self._seq, closing.payload))
+            self._tasks.tag(self._seq, f"!{failures}")
+
+    async def open_tasks(self, tasks: Sequence[str]) -> list[bool]:
+        """See the contract."""
+        with self._lock:
+            return [task in self._tasks for task in tasks]
 
     def _check_seeder(self, seed_token: str | None) -> None:
         if seed_token is not None and self._seed[:2] != ("seeding", seed_token):
             raise SeedLockLostError("another one holds the seeding lock now")
 
     async def _put_asking(
-        self, entries: Sequence[NewEntry], seed_token: str | None, parent: Lease | None
+        self,
+        entries: Sequence[NewEntry],
+        seed_token: str | None,
+        parent: Lease | None,
+        tasks: Sequence[TaskMark] = (),
     ) -> list[bool]:
         """Put under a filter class of the user's: ask it, queue, and only then tell it. With `parent`, ack
         that too.
@@ -143,11 +176,18 @@ class MemoryFrontier:
                     fresh.append(entry)
             with self._lock:
                 self._check_seeder(seed_token)
-                if parent is not None and self._leased.pop(parent.seq, None) is not parent:
-                    return []
-                for payload, _, priority, site in fresh:
+                if parent is not None:
+                    if self._leased.pop(parent.seq, None) is not parent:
+                        return []
+                    self._tasks.ended(parent.seq)
+                for payload, _, priority, site, task in fresh:
                     self._seq += 1
                     self._queue.push(site, (priority, self._seq, payload))
+                    if task:
+                        self._tasks.arrived(self._seq, task)
+                self._tasks.mark(tasks)
+                if len(self._tasks):
+                    self._close_tasks()
             if fresh:
                 await told(own.mark([entry.id for entry in fresh]))
             return flags
@@ -180,6 +220,7 @@ class MemoryFrontier:
                 suspicion=suspicion,
                 member=(deadline, suspicion),
                 valid_until=deadline,
+                task=self._tasks.of(entry[1]),
             )
             leased[entry[1]] = lease
             leases.append(lease)
@@ -210,6 +251,10 @@ class MemoryFrontier:
                 new.append(self._put(settlement.children) if settlement.children else [])
                 del leased[lease.seq]
                 acked.append(True)
+                if lease.task:
+                    self._tasks.ended(lease.seq)
+            if len(self._tasks):
+                self._close_tasks()
         return Settled(acked, new, [False] * len(acked))
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
@@ -251,6 +296,9 @@ class MemoryFrontier:
                 if mine:
                     del self._leased[lease.seq]
                     self._fail(record)
+                    self._tasks.ended(lease.seq, failed=True)
+            if len(self._tasks):
+                self._close_tasks()
         return flags
 
     def _fail(self, record: bytes) -> None:
@@ -288,8 +336,11 @@ class MemoryFrontier:
                 if suspicion > self._limit:
                     poisoned += 1
                     self._fail(self._on_poison(lease))
+                    self._tasks.ended(lease.seq, failed=True)
                 else:
                     self._queue.push(lease.site, _entry(lease, lease.deliveries, suspicion))
+            if len(self._tasks):
+                self._close_tasks()
         moved = min(limit, len(out))
         return Reclaimed(moved - poisoned, poisoned, more=len(out) > limit)
 
@@ -319,6 +370,9 @@ class MemoryFrontier:
                 seed_detail=detail if state == "failed" else "",
                 seed_age_s=now - at if state != "none" else 0.0,
                 next_due_s=max(0.0, self._delayed[0][0] - now) if self._delayed else None,
+                tasks=len(self._tasks),
+                tasks_done=self._tasks.done,
+                tasks_failed=self._tasks.failed,
             )
 
     async def seed_acquire(self) -> SeedGrant:

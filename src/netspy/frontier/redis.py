@@ -24,7 +24,7 @@ from netspy.frontier.membership import NotRegisteredError, StaleOperationError
 from netspy.frontier.seed_lock import SeedLock
 from netspy.frontier.session import Session, package_version
 from netspy.frontier.writes import ENTRIES_PER_CALL, Writes
-from netspy.messages.entry import Claimed, Counts, Lease, NewEntry, SeedGrant, Settled, Settlement
+from netspy.messages.entry import Claimed, Counts, Lease, NewEntry, SeedGrant, Settled, Settlement, TaskMark
 from netspy.policy.bloom import MAX_LAYER_BYTES
 from netspy.policy.failed_record import pack_failed
 from netspy.redisio.keys import RunKeys
@@ -181,9 +181,15 @@ class RedisFrontier:
 
     # -- put and settle
 
-    async def put(self, entries: Sequence[NewEntry], *, seed_token: str | None = None) -> list[bool]:
+    async def put(
+        self,
+        entries: Sequence[NewEntry],
+        *,
+        seed_token: str | None = None,
+        tasks: Sequence[TaskMark] = (),
+    ) -> list[bool]:
         """See the contract. Sent in pieces of at most 500 entries and 4 MB."""
-        flags = await self._writes.put(entries, seed_token)
+        flags = await self._writes.put(entries, seed_token, tasks)
         if seed_token is not None:
             self._seed.check_seeds()
         return flags
@@ -263,6 +269,7 @@ class RedisFrontier:
             suspicion=parts.suspicion,
             member=text,
             valid_until=valid_until,
+            task=parts.task,
         )
         try:
             lease.payload = self._unpack(parts.payload)
@@ -340,7 +347,17 @@ class RedisFrontier:
             live_nodes=int(reply[5]),
             intact=bool(reply[0]),
             next_due_s=None if due < 0 else due / 1000,
+            tasks=int(reply[12]),
+            tasks_done=int(reply[13]),
+            tasks_failed=int(reply[14]),
         )
+
+    async def open_tasks(self, tasks: Sequence[str]) -> list[bool]:
+        """See the contract."""
+        if not tasks:
+            return []
+        reply = await self._run_waiting(self._calls.opened(tasks))
+        return [digit == 49 for digit in reply]
 
     async def seed_acquire(self) -> SeedGrant:
         """See the contract. *failed* is tried again only by a node's first call, when no other node lives."""

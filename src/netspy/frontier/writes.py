@@ -10,7 +10,7 @@ from netspy.frontier.contract import SeedLockLostError
 from netspy.frontier.dedup import ConfirmedCache, FillWatch, RequestFilter, asked, told
 from netspy.frontier.entry_format import Packed
 from netspy.frontier.membership import NotSeederError
-from netspy.messages.entry import NewEntry, Settled, Settlement
+from netspy.messages.entry import NewEntry, Settled, Settlement, TaskMark
 from netspy.redisio.link import StoreFullError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Writes:
         payload = entry.payload
         if not isinstance(payload, bytes):
             payload = self._pack(payload)
-        return Packed(entry.id, entry.site, entry.priority, payload)
+        return Packed(entry.id, entry.site, entry.priority, payload, entry.task)
 
     async def _fresh(self, entries: Sequence[NewEntry], *, cached: bool) -> list[bool]:
         """Which entries must be sent: those that neither the cache nor the in-process filter knows."""
@@ -73,17 +73,26 @@ class Writes:
         else:
             self._cache.confirm(ids)
 
-    async def put(self, entries: Sequence[NewEntry], seed_token: str | None = None) -> list[bool]:
-        """See the contract. Sent in pieces of at most 500 entries and 4 MB."""
+    async def put(
+        self,
+        entries: Sequence[NewEntry],
+        seed_token: str | None = None,
+        tasks: Sequence[TaskMark] = (),
+    ) -> list[bool]:
+        """See the contract. Sent in pieces of at most 500 entries and 4 MB. The tasks are marked in each of them: no
+        task may look finished between two pieces.
+        """
         flags: list[bool] = []
-        for piece in pieces(entries):
+        sent = pieces(entries) or ([()] if tasks else [])
+        for number, piece in enumerate(sent, 1):
+            marks = self._marks(tasks, last=number == len(sent))
             fresh = await self._fresh(piece, cached=seed_token is None)
             chosen = [self._packed(e) for e, new in zip(piece, fresh, strict=True) if new]
-            if not chosen and seed_token is None:
+            if not chosen and seed_token is None and not marks:
                 flags += fresh
                 continue
             try:
-                reply = await self._session.write(self._putting(chosen, seed_token), grows=True)
+                reply = await self._session.write(self._putting(chosen, seed_token, marks), grows=True)
             except NotSeederError:
                 raise SeedLockLostError("another node holds the seeding lock now") from None
             if len(reply) > 3:
@@ -93,13 +102,25 @@ class Writes:
             flags += [new and next(answer) == 49 for new in fresh]
         return flags
 
-    def _putting(self, chosen: list[Packed], seed_token: str | None) -> Callable[[Member, int], Call]:
+    def _putting(
+        self, chosen: list[Packed], seed_token: str | None, marks: Sequence[tuple[str, bool, bytes]]
+    ) -> Callable[[Member, int], Call]:
         session = self._session
 
         def build(member: Member, op: int) -> Call:
-            return self._calls.put(session.shared, member, session.now(), op, chosen, seed_token)
+            return self._calls.put(session.shared, member, session.now(), op, chosen, seed_token, marks)
 
         return build
+
+    def _marks(self, tasks: Sequence[TaskMark], *, last: bool) -> list[tuple[str, bool, bytes]]:
+        marks = []
+        for mark in tasks:
+            text = b""
+            if mark.closing is not None:
+                closing = self._packed(mark.closing)
+                text = (b"f" if mark.only_failed else b"a") + closing.site.encode() + closing.payload
+            marks.append((mark.task, mark.fed and last, text))
+        return marks
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         """See the contract. Sent in pieces; a parent with more children than one piece holds has the rest put

@@ -14,12 +14,29 @@ class NewEntry(NamedTuple):
     `payload` is what the frontier stores and gives back: JSON bytes (an object) on a shared frontier, the Request
     itself in memory. `id` is 16 bytes: the request's fingerprint, or, where the repeat filter is off, a stable id
     made of its origin and ordinal, so that a repeated put is harmless. `site` is 8 hex digits, the hash of the host.
+    `task` names the task it belongs to: the frontier counts what is left of each (text without `{`, not beginning
+    with `!`, at most 200 bytes; '' = none).
     """
 
     payload: Any
     id: bytes
     priority: float
     site: str
+    task: str = ""
+
+
+class TaskMark(NamedTuple):
+    """What a put says of a task whose requests it brings.
+
+    `fed`: these were its last ones; until then the task stays open even when all its requests so far are done.
+    `closing` is a request that is queued when the task's last request is done, and counts for no task; None = nobody
+    wants to be told. With `only_failed` it is queued only when a request of the task has failed for good.
+    """
+
+    task: str
+    fed: bool = True
+    closing: NewEntry | None = None
+    only_failed: bool = False
 
 
 class Lease:
@@ -28,10 +45,13 @@ class Lease:
     `member` is the frontier's own handle, with the token inside; nobody else reads it. `valid_until` is on the
     node's monotonic clock: past it the node must not start work on the entry. `suspicion` counts the leases of this
     entry that ran out, `expired` those of them that did after a start: the first time nobody knows whether it was
-    started. `deliveries` counts claims, this one included.
+    started. `deliveries` counts claims, this one included. `task` is the entry's task; for a task's closing request it
+    is `!` and the number of requests that failed.
     """
 
-    __slots__ = ("deliveries", "member", "payload", "priority", "seq", "site", "suspicion", "valid_until")
+    __slots__ = (
+        "deliveries", "member", "payload", "priority", "seq", "site", "suspicion", "task", "valid_until",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -44,6 +64,7 @@ class Lease:
         suspicion: int = 0,
         member: Any = None,
         valid_until: float = float("inf"),
+        task: str = "",
     ) -> None:
         self.seq = seq
         self.payload = payload
@@ -53,6 +74,7 @@ class Lease:
         self.suspicion = suspicion
         self.member = member
         self.valid_until = valid_until
+        self.task = task
 
     @property
     def expired(self) -> int:
@@ -110,6 +132,9 @@ class Counts(NamedTuple):
     live_nodes: int = 1
     intact: bool = True  # False: the run's meta key is gone under a live node
     next_due_s: float | None = None
+    tasks: int = 0  # tasks that have requests
+    tasks_done: int = 0
+    tasks_failed: int = 0  # ended, with at least one request that failed for good
 
 
 class SeedGrant(NamedTuple):

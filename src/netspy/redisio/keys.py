@@ -82,6 +82,22 @@ PAGE: tuple[KeyDoc, ...] = (
         _RUN,
     ),
     KeyDoc(
+        "ns:tasks",
+        "hash",
+        "per task that has requests: how many are not done, how many failed, whether more are on their way",
+        "frontier",
+        "frontier, batch master, status",
+        _RUN,
+    ),
+    KeyDoc(
+        "ns:tasks:closing",
+        "hash",
+        "per task: the request that tells the spider of its end, queued when the last one is done",
+        "frontier",
+        "frontier",
+        _RUN,
+    ),
+    KeyDoc(
         "job:runs",
         "zset",
         "run ids; score = start, server ms",
@@ -208,6 +224,7 @@ class RunKeys:
     __slots__ = (
         "alerts",
         "beats",
+        "closing",
         "delayed",
         "failed",
         "inflight",
@@ -219,6 +236,7 @@ class RunKeys:
         "queued",
         "requests",
         "runs",
+        "tasks",
     )
 
     def __init__(self, ns: str, dedup: str, job: str, *, max_layers: int = 4) -> None:
@@ -233,6 +251,8 @@ class RunKeys:
         self.beats = f"{ns}:beats"
         self.meta = f"{ns}:meta"
         self.alerts = f"{ns}:alerts"
+        self.tasks = f"{ns}:tasks"
+        self.closing = f"{ns}:tasks:closing"
         self.runs = f"{job}:runs"
         self.requests = DedupKeys(f"{dedup}:dedup", max_layers)
         self.items = DedupKeys(f"{ns}:items:dedup", max_layers)
@@ -254,5 +274,7 @@ class RunKeys:
             self.beats,
             self.meta,
             self.alerts,
+            self.tasks,
+            self.closing,
             *self.items.all(),
         ]

@@ -2,6 +2,7 @@
 claim: lease entries, smallest priority first, first in first out within a priority. Due delayed entries are queued first.
 
 KEYS    1 meta   2 nodes   3 beats   4 z_requests   5 z_inflight   6 z_delayed   7 failed_requests
+        8 tasks   9 closing
 ARGV    1 now   2 epoch   3 node   4 lifetime   5 op   6 op as six base-36 digits   7 limit
         8 lease in ms, or '+inf'   9–11 room for suspects with 0, 1, 2 or more expired starts
         12 sites to pass over, 8 characters each   13 rank in the queue where the second stretch begins
@@ -15,6 +16,7 @@ entries hides nothing for ever. Safe to repeat: the last op and its deadline are
 --@include common
 --@include node
 --@include entry
+--@include tasks
 local no = stranger()
 if no then return no end
 local op = tonumber(ARGV[5])
@@ -43,6 +45,7 @@ if last then
   end
 end
 local bad = wrong_type(KEYS[4], 'zset') or wrong_type(KEYS[5], 'zset') or wrong_type(KEYS[6], 'zset') or wrong_type(KEYS[7], 'list')
+  or wrong_type(KEYS[8], 'hash') or wrong_type(KEYS[9], 'hash')
 if bad then return bad end
 
 -- A removal as the first write lets the script run when memory is full: it moves entries and hardly grows.
@@ -53,12 +56,13 @@ local due = redis.call('ZRANGEBYSCORE', KEYS[6], '-inf', whole(now), 'LIMIT', 0,
 if #due > 0 then
   local back = {}
   for _, member in ipairs(due) do
-    local prio, json = tail_of(member, 27)
+    local prio, body = tail_of(member, 27)
     if is_entry(member, 27) and number_text(prio) then
       back[#back + 1] = prio
-      back[#back + 1] = sub(member, 1, 26) .. json
+      back[#back + 1] = sub(member, 1, 26) .. body
     else
       redis.call('RPUSH', KEYS[7], unreadable_json(member, now))
+      task_moved(KEYS[8], body, -1, 1)
       moved_aside = moved_aside + 1
     end
   end
@@ -81,7 +85,7 @@ local function look(from, length)
     local member = rows[i]
     if passed[sub(member, 19, 26)] then
       stayed = stayed + 1
-    elseif not find(member, QUEUED) or #member > LONGEST then
+    elseif not find(member, QUEUED) or not is_body(member, 27) or #member > LONGEST then
       broken[#broken + 1] = member
     else
       local s = sub(member, 18, 18)
@@ -126,8 +130,13 @@ end
 remove_all(KEYS[4], taken)
 if #broken > 0 then
   remove_all(KEYS[4], broken)
-  for _, member in ipairs(broken) do redis.call('RPUSH', KEYS[7], unreadable_json(member, now)) end
+  for _, member in ipairs(broken) do
+    redis.call('RPUSH', KEYS[7], unreadable_json(member, now))
+    task_moved(KEYS[8], sub(member, 27), -1, 1)
+  end
 end
+
+write_tasks(KEYS[8], KEYS[9], KEYS[1], KEYS[4], ARGV[4])
 
 local deadline = ARGV[8]
 if deadline ~= '+inf' then deadline = whole(now + tonumber(deadline)) end

@@ -2,6 +2,7 @@
 sweep: one bounded step through the leases for those of one node.
 
 KEYS    1 meta   2 nodes   3 beats   4 z_requests   5 z_inflight   6 failed_requests
+        7 tasks   8 closing
 ARGV    1 now   2 epoch   3 node   4 lifetime   5 whose leases   6 stale ms   7 gap ms   8 expired starts allowed
         9 lease off (1 or 0)   10 cursor: '' at the beginning   11 how many leases to look at   12 most to move
         13 what: dead (its heartbeat is stale), leave (my own, at my end) or orphans (my own that I don't hold)
@@ -14,6 +15,7 @@ without a deadline all have the same score; there the cursor is a member, in the
 --@include common
 --@include node
 --@include entry
+--@include tasks
 --@include steady
 local no = stranger()
 if no then return no end
@@ -26,6 +28,7 @@ if mode == 'dead' then
   if unsteady(now, tonumber(ARGV[6]), tonumber(ARGV[7])) then return {'WAIT'} end
 end
 local bad = wrong_type(KEYS[4], 'zset') or wrong_type(KEYS[5], 'zset') or wrong_type(KEYS[6], 'list')
+  or wrong_type(KEYS[7], 'hash') or wrong_type(KEYS[8], 'hash')
 if bad then return bad end
 local held = {}
 for i = 1, #(ARGV[15] or ''), 21 do held[sub(ARGV[15], i, i + 20)] = true end
@@ -81,19 +84,21 @@ if #mine > 0 then
     if mode == 'dead' or not is_entry(member, 42) or not number_text((tail_of(member, 42))) or (mode == 'leave' and ARGV[9] == '1') then
       queued, prio = ran_out(member, now, tonumber(ARGV[8]), ARGV[9] == '1')
     else
-      local json
-      prio, json = tail_of(member, 42)
-      queued = sub(member, 1, 15) .. deliveries(member, mode == 'leave' and -1 or 0) .. sub(member, 18, 26) .. json
+      local body
+      prio, body = tail_of(member, 42)
+      queued = sub(member, 1, 15) .. deliveries(member, mode == 'leave' and -1 or 0) .. sub(member, 18, 26) .. body
     end
     if queued then
       add[#add + 1] = prio
       add[#add + 1] = queued
     else
       redis.call('RPUSH', KEYS[6], prio)
+      task_moved(KEYS[7], body_of(member, 42), -1, 1)
       failed = failed + 1
     end
   end
   add_all(KEYS[4], add)
+  write_tasks(KEYS[7], KEYS[8], KEYS[1], KEYS[4], ARGV[4])
   keep(ARGV[4], KEYS[4], KEYS[5], KEYS[6])
 end
 return {'OK', next_cursor, #mine, failed}

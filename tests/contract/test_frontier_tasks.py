@@ -1,0 +1,141 @@
+"""The frontier knows what is left of each task: counted in the same step in which its requests move."""
+
+from __future__ import annotations
+
+import pytest
+from frontier_rig import LEASE, REPORT, Clock, Rig, entry, names
+
+from netspy.messages.entry import Settlement, TaskMark
+from netspy.policy.failed_record import pack_failed
+
+
+@pytest.fixture(params=["memory", "7/redis", "6.2/redis-set"])
+async def rig(request):
+    server, _, kind = request.param.rpartition("/")
+    url = None
+    if server:
+        url = request.getfixturevalue("redis_url" if server == "7" else "redis62_url")
+    made = Rig(kind, Clock(), url)
+    yield made
+    await made.close()
+
+
+@pytest.fixture(params=["7/redis", "6.2/redis-set"])
+async def shared(request):
+    server, _, kind = request.param.rpartition("/")
+    made = Rig(kind, Clock(), request.getfixturevalue("redis_url" if server == "7" else "redis62_url"))
+    yield made
+    await made.close()
+
+
+def closing(name="closing"):
+    return entry(name, site="dddddddd")
+
+
+def record(lease):
+    return pack_failed(lease.payload, reason="status 404", error="", attempts=1, time=1.0)
+
+
+async def settled(node, leases, children=()):
+    return await node.settle([Settlement(lease, children) for lease in leases])
+
+
+async def test_a_task_is_open_until_its_last_request_is_done_children_included(rig):
+    node = await rig.node()
+    await node.put([entry("a", task="t/1"), entry("b", task="t/1"), entry("x")], tasks=[TaskMark("t/1")])
+    leases = (await node.claim(3)).leases
+    assert [lease.task for lease in leases] == ["t/1", "t/1", ""]
+    await settled(node, [leases[0]], [entry("child", task="t/1")])
+    await settled(node, leases[1:])
+    assert await node.open_tasks(["t/1", "t/2"]) == [True, False]
+    [child] = (await node.claim(3)).leases
+    await settled(node, [child])
+    assert await node.open_tasks(["t/1"]) == [False]
+    counts = await node.counts()
+    assert (counts.tasks, counts.tasks_done, counts.tasks_failed, counts.queued) == (0, 1, 0, 0)
+
+
+async def test_the_closing_request_comes_first_and_says_how_many_failed(rig):
+    node = await rig.node()
+    waiting = [entry(f"other {i}", priority=1) for i in range(3)]
+    mark = TaskMark("t/1", closing=closing())
+    await node.put(
+        [entry("a", priority=0, task="t/1"), entry("b", priority=0, task="t/1"), *waiting], tasks=[mark]
+    )
+    a, b = (await node.claim(2)).leases
+    await settled(node, [a])
+    await node.give_up([(b, record(b))])
+    [last] = (await node.claim(1)).leases
+    assert (names([last]), last.task) == (["closing"], "!1")
+    assert (await node.counts()).tasks_failed == 1
+    await node.delay([(last, 1.0, None)])
+    rig.clock.advance(2)
+    [again] = (await node.claim(1)).leases
+    assert (names([again]), again.task) == (["closing"], "!1"), "another try keeps the number"
+
+
+async def test_a_task_that_wants_to_hear_of_failure_only_hears_of_nothing_else(rig):
+    node = await rig.node()
+    marks = [TaskMark(t, closing=closing(t), only_failed=True) for t in ("t/1", "t/2")]
+    await node.put([entry("a", task="t/1"), entry("b", task="t/2")], tasks=marks)
+    a, b = (await node.claim(2)).leases
+    await settled(node, [a])
+    assert (await node.counts()).queued == 0
+    await node.give_up([(b, record(b))])
+    assert names((await node.claim(5)).leases) == ["2"]
+
+
+async def test_a_task_without_requests_is_closed_at_once(rig):
+    node = await rig.node()
+    await node.put([], tasks=[TaskMark("t/1", closing=closing())])
+    assert await node.open_tasks(["t/1"]) == [False]
+    assert names((await node.claim(5)).leases) == ["closing"]
+
+
+async def test_a_task_that_is_still_being_fed_stays_open_with_nothing_left(rig):
+    node = await rig.node()
+    await node.put([entry("a", task="t/1")], tasks=[TaskMark("t/1", fed=False)])
+    await settled(node, (await node.claim(1)).leases)
+    assert await node.open_tasks(["t/1"]) == [True]
+    await node.put([], tasks=[TaskMark("t/1", fed=True)])
+    assert await node.open_tasks(["t/1"]) == [False]
+
+
+async def test_a_task_of_many_requests_is_never_taken_for_done_between_two_pieces(rig):
+    node = await rig.node()
+    many = [entry(i, task="t/1") for i in range(1200)]
+    assert all(await node.put(many, tasks=[TaskMark("t/1", closing=closing())]))
+    counts = await node.counts()
+    assert (counts.tasks, counts.queued) == (1, 1200)
+
+
+async def test_a_task_delivered_twice_is_counted_once(rig):
+    node = await rig.node()
+    requests = [entry("a", task="t/1"), entry("b", task="t/1")]
+    assert await node.put(requests, tasks=[TaskMark("t/1")]) == [True, True]
+    assert await node.put(requests, tasks=[TaskMark("t/1")]) == [False, False]
+    await settled(node, (await node.claim(5)).leases)
+    assert await node.open_tasks(["t/1"]) == [False]
+    assert (await node.counts()).tasks_done == 1
+
+
+async def test_a_request_that_ends_its_process_again_and_again_fails_its_task(shared):
+    node = await shared.node()
+    keeper = shared.keeper(node)
+    shared.steady(keeper)
+    await node.put([entry("deadly", task="t/1")], tasks=[TaskMark("t/1", closing=closing())])
+    for _ in range(6):
+        if names((await node.claim(1)).leases) != ["deadly"]:
+            break
+        shared.pass_time(LEASE + 1, keeper)
+        keeper.beat(REPORT)
+        keeper.reclaim()
+    counts = await node.counts()
+    assert (counts.tasks, counts.tasks_failed, counts.failed) == (0, 1, 1)
+
+
+async def test_an_entry_that_cannot_be_read_fails_its_task(shared):
+    node = await shared.node()
+    await node.put([entry("broken", task="t/1")], tasks=[TaskMark("t/1")])
+    assert (await node.claim(1)).leases == []
+    assert (await node.counts()).tasks_failed == 1
