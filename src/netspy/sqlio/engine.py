@@ -1,0 +1,174 @@
+"""SQLAlchemy engines whose sessions mean the same on every server: strict, UTC, utf8mb4, bounded waits."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspy.errors import ConfigError, MissingExtraError
+from netspy.sqlio.address import SqlAddress, read_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Engine
+
+# Strict: a value that doesn't fit is refused, never cut or replaced. The others are what MySQL 8 sets by itself.
+_SQL_MODE = "STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+_RECYCLE_S = 1800  # below the idle limits that servers (wait_timeout 8 h) and firewalls (often 1 h) have
+
+
+def make_engine(
+    address: str | SqlAddress,
+    *,
+    pool_size: int = 5,
+    connect_timeout: float = 5.0,
+    read_timeout: float = 120.0,
+    lock_timeout: float = 20.0,
+    checkout_timeout: float = 30.0,
+) -> Engine:
+    """An engine; nothing is connected yet. Call `engine.dispose()` in the end.
+
+    Every session speaks utf8mb4 or UTF-8, has the time zone UTC, and refuses what doesn't fit. On MySQL, `rowcount`
+    of an UPDATE counts the rows found, not those changed, as the others do. SQLite: WAL, synchronous=FULL, and each
+    transaction takes the write lock at its start; connections may be used by any thread, one at a time.
+
+    `pool_size`: connections at the most. Seconds: `connect_timeout` for a connection, `read_timeout` for an answer
+    (MySQL; PostgreSQL notices a lost peer by TCP within it), `lock_timeout` for a row or table lock, `checkout_timeout`
+    for a free connection. Raises ConfigError for a wrong URL, MissingExtraError when SQLAlchemy or the driver isn't
+    installed.
+    """
+    found = read_url(address) if isinstance(address, str) else address
+    try:
+        import sqlalchemy
+    except ImportError as error:
+        raise MissingExtraError(f"the database {found.shown}", _extra(found)) from error
+    creator, name = _creator(found, connect_timeout, read_timeout, lock_timeout)
+    engine = sqlalchemy.create_engine(
+        f"{name}://",
+        creator=creator,
+        poolclass=sqlalchemy.pool.QueuePool,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=checkout_timeout,
+        pool_recycle=_RECYCLE_S,
+        pool_pre_ping=found.kind != "sqlite",
+        hide_parameters=True,  # rows don't belong in error messages
+    )
+    if found.kind == "sqlite":
+        sqlalchemy.event.listen(engine, "begin", _begin_immediate)
+    return engine
+
+
+def _extra(address: SqlAddress) -> str:
+    return {"mysql": "mysql", "postgresql": "postgres", "sqlite": "sql"}[address.kind]
+
+
+def _creator(
+    address: SqlAddress, connect_timeout: float, read_timeout: float, lock_timeout: float
+) -> tuple[Callable[[], Any], str]:
+    """What makes a connection, and SQLAlchemy's name for the dialect."""
+    if address.kind == "mysql":
+        return _mysql(address, connect_timeout, read_timeout, lock_timeout), "mysql+pymysql"
+    if address.kind == "postgresql":
+        return _postgres(address, connect_timeout, read_timeout, lock_timeout), "postgresql+psycopg"
+    return _sqlite(address, lock_timeout), "sqlite+pysqlite"
+
+
+def _mysql(
+    address: SqlAddress, connect_timeout: float, read_timeout: float, lock_timeout: float
+) -> Callable[[], Any]:
+    try:
+        import pymysql
+        from pymysql.constants import CLIENT
+    except ImportError as error:
+        raise MissingExtraError("MySQL or MariaDB", "mysql") from error
+    options: dict[str, Any] = {k: v for k, v in address.options.items() if k != "charset"}
+    if "ssl_verify_identity" in options:
+        options["ssl_verify_identity"] = options["ssl_verify_identity"].lower() in {"1", "true", "yes"}
+    if address.hosts:
+        options["host"], options["port"] = address.hosts[0]
+    setup = (
+        f"SET SESSION sql_mode='{_SQL_MODE}', time_zone='+00:00', "
+        f"innodb_lock_wait_timeout={max(1, round(lock_timeout))}, lock_wait_timeout={max(1, round(lock_timeout))}"
+    )
+
+    def connect() -> Any:
+        return pymysql.connect(
+            user=address.user or None,
+            password=address.password,
+            database=address.database,
+            charset="utf8mb4",
+            init_command=setup,
+            client_flag=CLIENT.FOUND_ROWS,
+            binary_prefix=True,  # bytes are marked as such, not read as text of the session's character set
+            local_infile=False,
+            connect_timeout=connect_timeout,
+            read_timeout=read_timeout,
+            write_timeout=read_timeout,
+            **options,
+        )
+
+    return connect
+
+
+def _postgres(
+    address: SqlAddress, connect_timeout: float, read_timeout: float, lock_timeout: float
+) -> Callable[[], Any]:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise MissingExtraError("PostgreSQL", "postgres") from error
+    options: dict[str, Any] = dict(address.options)
+    if address.hosts:
+        options["host"] = ",".join(host for host, _ in address.hosts)
+        options["port"] = ",".join(str(port) for _, port in address.hosts)
+    # Sent with the connection's first message, so they hold from the start and cost no round trip.
+    session = f"-c TimeZone=UTC -c lock_timeout={max(1, round(lock_timeout * 1000))}"
+    options["options"] = f"{options.get('options', '')} {session}".strip()
+    idle = max(1, round(read_timeout / 4))
+
+    def connect() -> Any:
+        return psycopg.connect(
+            user=address.user or None,
+            password=address.password or None,
+            dbname=address.database,
+            client_encoding="utf-8",
+            connect_timeout=max(2, round(connect_timeout)),  # libpq takes whole seconds, two at least
+            keepalives_idle=idle,
+            keepalives_interval=idle,
+            keepalives_count=3,
+            tcp_user_timeout=round(read_timeout * 1000),
+            **{"application_name": "netspy", **options},
+        )
+
+    return connect
+
+
+def _sqlite(address: SqlAddress, lock_timeout: float) -> Callable[[], Any]:
+    path = Path(address.database)
+
+    def connect() -> sqlite3.Connection:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{address.shown}: its folder can't be made: {error}") from error
+        db = sqlite3.connect(path, timeout=lock_timeout, isolation_level=None, check_same_thread=False)
+        try:
+            if db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=FULL")
+            db.execute("PRAGMA foreign_keys=ON")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    return connect
+
+
+def _begin_immediate(connection: Any) -> None:
+    # A transaction that reads first and writes later fails at once when another one wrote in between, however long
+    # it may wait for locks; so each takes the lock at its start.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,0 +1,94 @@
+"""SQL servers for tests: one MariaDB and one PostgreSQL per test process, started when first asked for.
+
+`mariadb` and `postgres` are the servers; don't kill them, start one of your own for that (`own_mariadb`,
+`own_postgres`). `mariadb_url`, `postgres_url` and `sqlite_url` are empty databases, removed after the test; `any_sql`
+runs the test on each of the three.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from netspy.testing.sql_servers import MariaDbServer, PostgresServer, find_mariadb, find_postgres
+from support.missing import missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from netspy.testing.sql_servers import SqlServer
+
+
+def _need_mariadb() -> None:
+    if find_mariadb() is None:
+        missing("mariadbd is not installed")
+
+
+def _need_postgres() -> None:
+    if find_postgres() is None:
+        missing("PostgreSQL's server is not installed")
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDbServer]:
+    """A MariaDB server for the whole session."""
+    _need_mariadb()
+    with MariaDbServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for the whole session."""
+    _need_postgres()
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own_mariadb() -> Iterator[MariaDbServer]:
+    """A MariaDB server that the test may kill."""
+    _need_mariadb()
+    with MariaDbServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server that the test may kill."""
+    _need_postgres()
+    with PostgresServer() as server:
+        yield server
+
+
+def _database(server: SqlServer) -> Iterator[str]:
+    url = server.create_database()
+    yield url
+    server.drop_database(url.rpartition("/")[2])
+
+
+@pytest.fixture
+def mariadb_url(mariadb: MariaDbServer) -> Iterator[str]:
+    """An empty database on MariaDB."""
+    yield from _database(mariadb)
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """An empty database on PostgreSQL."""
+    yield from _database(postgres)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """A database file that isn't there yet."""
+    return f"sqlite:///{tmp_path / 'test.sqlite'}"
+
+
+@pytest.fixture(params=["mariadb", "postgres", "sqlite"])
+def any_sql(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty database, on MariaDB, PostgreSQL and SQLite in turn."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
