@@ -37,6 +37,7 @@ ENGLISH = Language(
         "download": "Downloads",
         "politeness": "Politeness, statuses, retries",
         "items": "Items and dedup",
+        "stores": "Stores",
         "ops": "Logs, progress, alerts",
     },
     "| name | type | default | unit | meaning |",
@@ -80,6 +81,7 @@ CHINESE = Language(
         "download": "下载",
         "politeness": "限速、状态码、重试",
         "items": "数据与去重",
+        "stores": "存储",
         "ops": "日志、进度、告警",
     },
     "| 名称 | 类型 | 默认值 | 单位 | 含义 |",
@@ -121,7 +123,7 @@ REFUSED_ZH = {
     "METRICS_PROMETHEUS_PORT": "还没有 Prometheus 导出；请读汇总行或用 `netspy status`",
 }
 UNITS_ZH = {
-    "s": "秒", "requests": "个请求", "tries": "次", "pages": "页", "items": "条", "deliveries": "次", "threads": "个线程",
+    "s": "秒", "requests": "个请求", "tries": "次", "pages": "页", "items": "条", "deliveries": "次", "threads": "个线程", "connections": "个连接",
     "values": "个值", "path": "路径", "URL": "URL", "tasks": "个任务", "polls": "次", "hops": "跳", "bytes": "字节",
     "fingerprints": "个指纹", "layers": "层", "BATCH_INTERVAL_UNIT": "BATCH_INTERVAL_UNIT", "": "",
 }  # fmt: skip

@@ -16,6 +16,16 @@ from netspy.testing.clock import FakeClock
 from netspy.testing.servers import RedisServer, find_embedded_server, find_redis_server
 from netspy.testing.site import LocalSite
 from support.missing import missing
+from support.sql import (  # noqa: F401 - fixtures for every test
+    any_sql,
+    mariadb,
+    mariadb_url,
+    own_mariadb,
+    own_postgres,
+    postgres,
+    postgres_url,
+    sqlite_url,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -442,11 +442,130 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ge=0,
         ),
     ] = 300.0
+    ITEM_STORE_DOWN: Annotated[
+        Literal["pause", "spill"],
+        _doc(
+            "While a pipeline's store is down: pause = keep the batch and claim nothing more, spill = dead-letter and go on.",
+            group="items",
+        ),
+    ] = "pause"
+    ITEM_STORE_PATIENCE: Annotated[
+        float,
+        _doc(
+            "The longest pause for a store that is down; then its items are dead-lettered and the crawl goes on.",
+            "s",
+            "items",
+            ge=0,
+        ),
+    ] = 2700.0
+    ITEM_VALIDATE: Annotated[
+        bool,
+        _doc(
+            "Check items against the types that their class declares; a bad one is dead-lettered with the field and reason.",
+            group="items",
+        ),
+    ] = False
+    FAILED_ITEM_URL: Annotated[
+        str,
+        _doc(
+            "A shared store for dead-lettered items, kept in the local file when it is away: redis (the spider's own), "
+            "redis://…, sqlite:///…; empty = the file only.",
+            group="items",
+        ),
+    ] = ""
     FAILED_ITEM_PATH: Annotated[
         str, _doc("Items that could not be stored, one JSON object per line.", "path", "items")
     ] = "failed_items.jsonl"
     CSV_OUTPUT_DIR: Annotated[str, _doc("Folder of the CSV pipeline.", "path", "items")] = "."
+    CSV_BOM: Annotated[
+        bool, _doc("Begin new CSV files with a byte order mark, by which Excel knows UTF-8.", group="items")
+    ] = False
+    CSV_ESCAPE_FORMULAS: Annotated[
+        bool,
+        _doc(
+            "Put an apostrophe before CSV text that a spreadsheet would run as a formula; it changes values.",
+            group="items",
+        ),
+    ] = False
     JSONL_OUTPUT_DIR: Annotated[str, _doc("Folder of the JSONL pipeline.", "path", "items")] = "."
+    JSONL_COMPRESSION: Annotated[
+        Literal["none", "gzip", "zstd"], _doc("How the JSONL pipeline compresses its files.", group="items")
+    ] = "none"
+    JSONL_ROTATE_BYTES: Annotated[
+        int,
+        _doc(
+            "A JSONL file that would grow beyond this is put away under a number; 0 = no limit.",
+            "bytes",
+            "items",
+            ge=0,
+        ),
+    ] = 0
+    PARQUET_OUTPUT_DIR: Annotated[
+        str, _doc("Folder of the Parquet pipeline; each table has a folder in it.", "path", "items")
+    ] = "."
+    PARQUET_FILE_ROWS: Annotated[
+        int, _doc("A Parquet file is finished at this many rows.", "rows", "items", ge=1)
+    ] = 100_000
+    PARQUET_FILE_BYTES: Annotated[
+        int,
+        _doc("Or when its rows, before compression, take this much room.", "bytes", "items", ge=1),
+    ] = 134_217_728
+    MONGO_URI: Annotated[str, _doc("MongoDB server or servers.", group="items")] = "mongodb://localhost:27017"
+    MONGO_DB: Annotated[str, _doc("The database there; each table is a collection.", group="items")] = (
+        "netspy"
+    )
+    ELASTICSEARCH_HOSTS: Annotated[
+        list[str], _doc("Elasticsearch or OpenSearch nodes; another is asked when one is away.", group="items")
+    ] = msgspec.field(default_factory=lambda: ["http://localhost:9200"])
+    ELASTICSEARCH_USER: Annotated[str, _doc("User for basic authentication; empty = none.", group="items")] = ""
+    ELASTICSEARCH_PASSWORD: Annotated[str, _doc("That user's password.", group="items")] = ""
+    ELASTICSEARCH_API_KEY: Annotated[
+        str, _doc("API key, as the server gives it encoded; goes before a user.", group="items")
+    ] = ""
+    ELASTICSEARCH_CA_FILE: Annotated[
+        str, _doc("Certificates (PEM) that its nodes are checked against; empty = the system's.", "path", "items")
+    ] = ""
+    FILES_STORE: Annotated[
+        str, _doc("Where FilesPipeline puts files: a folder, or s3://bucket/prefix.", group="items")
+    ] = "./files"
+    FILES_CONCURRENCY: Annotated[
+        int, _doc("Files in download at a time, per process.", "files", "items", ge=1)
+    ] = 8
+    FILES_PER_HOST: Annotated[
+        int,
+        _doc("Files in download at a time from one host, besides the pages of the crawl.", "files", "items", ge=1),
+    ] = 2
+    FILES_TIMEOUT: Annotated[
+        float, _doc("One file, redirects included, may take this long.", "s", "items", gt=0)
+    ] = 600.0
+    FILES_MAX_SIZE: Annotated[
+        int, _doc("The largest file accepted; 0 = no limit.", "bytes", "items", ge=0)
+    ] = 1_073_741_824
+    FILES_EXPIRE: Annotated[
+        float,
+        _doc(
+            "A URL whose file is in the store is not fetched again for this long; 0 = always fetched.",
+            "s",
+            "items",
+            ge=0,
+        ),
+    ] = 7_776_000.0
+    FILES_MISSING: Annotated[
+        Literal["auto", "store", "dead-letter"],
+        _doc(
+            "A row whose file can't be had: stored with the error; dead-lettered; auto = dead-lettered only when another "
+            "try can help.",
+            group="items",
+        ),
+    ] = "auto"
+    S3_ENDPOINT_URL: Annotated[
+        str, _doc("Address of an S3-compatible store, e.g. MinIO; empty = Amazon's.", group="items")
+    ] = ""
+    S3_REGION: Annotated[str, _doc("Region; empty = as the AWS configuration says.", group="items")] = ""
+    S3_ACCESS_KEY_ID: Annotated[
+        str, _doc("Access key; empty = as the AWS configuration or the machine's role says.", group="items")
+    ] = ""
+    S3_SECRET_ACCESS_KEY: Annotated[str, _doc("The access key's secret.", group="items")] = ""
     SQLITE_PATH: Annotated[str, _doc("Database file of the SQLite pipeline.", "path", "items")] = "items.db"
     DEDUP_FILTER: Annotated[
         str,
@@ -465,6 +584,79 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float, _doc("Share of the total capacity at which a warning is sent.", "", "items", gt=0)
     ] = 0.8
     DEDUP_MAX_LAYERS: Annotated[int, _doc("The most Bloom layers.", "layers", "items", ge=1)] = 4
+
+    # SQL stores
+    ITEM_AUTO_CREATE_TABLE: Annotated[
+        bool, _doc("SQL pipelines make a missing table from the first batch's fields.", group="stores")
+    ] = False
+    ITEM_UNKNOWN_COLUMNS: Annotated[
+        Literal["drop", "json", "add", "error"],
+        _doc(
+            "A field without a column in an SQL table: left out and reported, kept in ITEM_EXTRA_COLUMN, added to the "
+            "table, or a failure of its row.",
+            group="stores",
+        ),
+    ] = "drop"
+    ITEM_EXTRA_COLUMN: Annotated[
+        str, _doc("Column that ITEM_UNKNOWN_COLUMNS=json keeps fields in, as one JSON object.", group="stores")
+    ] = "extra"
+    ITEM_UPDATE_UPSERT: Annotated[
+        bool,
+        _doc(
+            "An UpdateItem that finds no row is inserted (SQL); off: it is a failure of that row.",
+            group="stores",
+        ),
+    ] = False
+    SQL_URL: Annotated[
+        str, _doc("Database of SqlPipeline: mysql://, postgresql:// or sqlite:///path.", "URL", "stores")
+    ] = ""
+    SQL_POOL_SIZE: Annotated[
+        int, _doc("The most connections a process opens to SQL_URL.", "connections", "stores", ge=1)
+    ] = 5
+    SQL_ON_CONFLICT: Annotated[
+        Literal["update", "nothing", "error"],
+        _doc(
+            "SqlPipeline and a row whose key is there: overwrite its fields, leave it, or fail.", group="stores"
+        ),
+    ] = "update"
+    MYSQL_HOST: Annotated[str, _doc("MySQL or MariaDB server: a host, or a socket's path.", group="stores")] = (
+        "localhost"
+    )
+    MYSQL_PORT: Annotated[int, _doc("Its port.", group="stores", ge=1)] = 3306
+    MYSQL_USER: Annotated[str, _doc("The user there.", group="stores")] = "root"
+    MYSQL_PASSWORD: Annotated[str, _doc("The user's password.", group="stores")] = ""
+    MYSQL_DB: Annotated[str, _doc("The database there.", group="stores")] = "netspy"
+    MYSQL_POOL_SIZE: Annotated[
+        int, _doc("The most connections a process opens to MySQL.", "connections", "stores", ge=1)
+    ] = 5
+    MYSQL_UPDATE_ON_DUPLICATE: Annotated[
+        bool,
+        _doc("A row whose key is there overwrites its fields; off: the old row stays as it is.", group="stores"),
+    ] = True
+    POSTGRES_HOST: Annotated[str, _doc("PostgreSQL server: a host, or a socket's folder.", group="stores")] = (
+        "localhost"
+    )
+    POSTGRES_PORT: Annotated[int, _doc("Its port.", group="stores", ge=1)] = 5432
+    POSTGRES_USER: Annotated[str, _doc("The user there.", group="stores")] = "postgres"
+    POSTGRES_PASSWORD: Annotated[str, _doc("The user's password.", group="stores")] = ""
+    POSTGRES_DB: Annotated[str, _doc("The database there.", group="stores")] = "netspy"
+    POSTGRES_POOL_SIZE: Annotated[
+        int, _doc("The most connections a process opens to PostgreSQL.", "connections", "stores", ge=1)
+    ] = 5
+    POSTGRES_ON_CONFLICT: Annotated[
+        Literal["nothing", "update", "error"],
+        _doc(
+            "A row whose key is there: left as it is, overwritten by the new one's fields, or a failure.",
+            group="stores",
+        ),
+    ] = "nothing"
+    POSTGRES_CONFLICT_TARGET: Annotated[
+        list[str],
+        _doc(
+            "Columns of the key to go by; empty: the item's `__unique_key__`, else the table's keys.",
+            group="stores",
+        ),
+    ] = msgspec.field(default_factory=list)
 
     # observation
     LOG_LEVEL: Annotated[
@@ -547,24 +739,6 @@ LEGACY = frozenset(
         "PROXY_ALLOW_DIRECT",
         "USER_POOL_WAIT_TIMEOUT",
         "USER_POOL_ALLOW_ANONYMOUS",
-        "MONGO_URI",
-        "MONGO_DB",
-        "MYSQL_HOST",
-        "MYSQL_PORT",
-        "MYSQL_USER",
-        "MYSQL_PASSWORD",
-        "MYSQL_DB",
-        "MYSQL_POOL_SIZE",
-        "MYSQL_UPDATE_ON_DUPLICATE",
-        "POSTGRES_HOST",
-        "POSTGRES_PORT",
-        "POSTGRES_USER",
-        "POSTGRES_PASSWORD",
-        "POSTGRES_DB",
-        "POSTGRES_POOL_SIZE",
-        "POSTGRES_ON_CONFLICT",
-        "POSTGRES_CONFLICT_TARGET",
-        "ELASTICSEARCH_HOSTS",
         "KAFKA_BOOTSTRAP_SERVERS",
         "WEBDRIVER",
         "METRICS_ENABLE",
@@ -590,7 +764,7 @@ NOT_BUILT = {
     "METRICS_PROMETHEUS_PORT": "the Prometheus exporter is not built yet; read the summary line or `netspy status`",
 }
 
-SECRET_HINTS = ("PASSWORD", "SECRET", "TOKEN", "WEBHOOK")
+SECRET_HINTS = ("PASSWORD", "SECRET", "TOKEN", "WEBHOOK", "API_KEY")
 
 
 class Loaded(Struct, frozen=True):
@@ -685,6 +859,8 @@ def shown(name: str, value: Any) -> str:
         return "***"
     if name.endswith(("_URL", "_URI")):
         return hide_password(str(value))
+    if name.endswith("_HOSTS"):
+        return repr([hide_password(str(host)) for host in value])
     return repr(value)
 
 

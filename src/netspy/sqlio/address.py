@@ -100,7 +100,7 @@ def read_url(url: str, *, origin: str = "the database URL") -> SqlAddress:
     scheme, mark, rest = url.strip().partition("://")
     kind = SCHEMES.get(scheme.lower())
     if not mark or kind is None:
-        raise ConfigError(_unknown(scheme if mark else "", url, origin))
+        raise ConfigError(_unknown(scheme if mark else "", origin))
     if kind == "sqlite":
         return SqlAddress("sqlite", database=_sqlite_path(rest, url, origin))
     found = _SERVER.fullmatch(rest)
@@ -194,10 +194,11 @@ def _wrong(url: str, origin: str, why: str, kind: Kind) -> ConfigError:
     )
 
 
-def _unknown(scheme: str, url: str, origin: str) -> str:
+def _unknown(scheme: str, origin: str) -> str:
     forms = "mysql://, mariadb://, postgresql:// or sqlite:///path"
     if not scheme:
-        return f"{origin}={hide_password(url)!r} is no URL; it starts with {forms}"
+        # Not quoted: it may hold a password, and without a scheme nothing tells where.
+        return f"{origin} is no URL: it has no ://; it starts with {forms}"
     family = SCHEMES.get(scheme.lower().partition("+")[0])
     if family is not None:
         plain = scheme.partition("+")[0]

@@ -221,13 +221,11 @@ def error_code(error: BaseException) -> int | str | None:
     """MySQL's or SQLite's number, PostgreSQL's SQLSTATE, None when the driver gave none."""
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorcode", None)
+    if any(kind.__module__.startswith("pymysql") for kind in type(error).__mro__):
+        first = error.args[0] if error.args else None
+        return first if isinstance(first, int) else None
     state: Any = getattr(error, "sqlstate", None)
-    if isinstance(state, str):
-        return state
-    first = error.args[0] if error.args else None
-    if isinstance(first, int) and any(kind.__module__.startswith("pymysql") for kind in type(error).__mro__):
-        return first
-    return None
+    return state if isinstance(state, str) else None
 
 
 def _named(error: BaseException, *names: str) -> bool:
