@@ -49,6 +49,14 @@ class BasePipeline:
             f"{type(self).__name__} can't take UpdateItem: it has no update_items(table, items, update_keys)"
         )
 
+    def is_away(self, error: Exception) -> bool | None:  # noqa: ARG002 (a hook)
+        """Whether `error` of this pipeline means that its store is away and may come back.
+
+        Then the batch is kept and tried again for up to ITEM_STORE_PATIENCE. None: netspy decides, by the usual
+        signs (a connection's error, a time-out, PEP 249's OperationalError). Must not block.
+        """
+        return None
+
     def close(self) -> Awaitable[None] | None:
         """Called once at the end, after the last batch."""
         return None

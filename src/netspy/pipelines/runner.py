@@ -11,15 +11,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import PipelineError
+from netspy.pipelines.verdict import UnavailableError, store_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from netspy.pipelines.base import BasePipeline
-
-
-class UnavailableError(PipelineError):
-    """The pipeline can't be used at the moment, whatever the rows are: splitting the batch would not help."""
 
 
 class Group(NamedTuple):
@@ -31,9 +28,18 @@ class Group(NamedTuple):
     indexes: list[int]
     items: list[dict[str, Any]]
 
-    def part(self, start: int, stop: int) -> Group:
-        """A slice of the rows."""
-        return self._replace(indexes=self.indexes[start:stop], items=self.items[start:stop])
+    def halves(self) -> list[Group]:
+        """The second half of the rows and the first, as a stack takes them."""
+        half = len(self.items) // 2
+        return [
+            self._replace(indexes=self.indexes[half:], items=self.items[half:]),
+            self._replace(indexes=self.indexes[:half], items=self.items[:half]),
+        ]
+
+    def only(self, places: set[int]) -> Group:
+        """Those of the rows that stand at these places of the batch."""
+        kept = [at for at, place in enumerate(self.indexes) if place in places]
+        return self._replace(indexes=[self.indexes[at] for at in kept], items=[self.items[at] for at in kept])
 
 
 class SerialThread:
@@ -91,7 +97,9 @@ class SerialThread:
 class Runner:
     """Calls one pipeline.
 
-    `label` is its name for people; `lock` is held by whoever is writing to it; `down` is the writer's note.
+    `label` is its name for people; `lock` is held by whoever is writing to it. The writer's notes: `down` = nothing
+    could be stored, which was told; `away_since` = when (time.monotonic) the outage began that is waited for, with
+    pauses of `pause_s`; `waited_for` = now; `gave_up` = it was waited for long enough.
     """
 
     def __init__(self, name: str, pipeline: BasePipeline) -> None:
@@ -100,6 +108,10 @@ class Runner:
         self.label = name.rpartition(".")[2]
         self.lock = asyncio.Lock()
         self.down = False
+        self.away_since: float | None = None
+        self.pause_s = 0.0
+        self.waited_for = False
+        self.gave_up = False
         self._opened = False
         self._described: dict[str, tuple[str, ...]] = {}
         self._thread = SerialThread(f"netspy-{self.label}")
@@ -133,6 +145,12 @@ class Runner:
         except Exception as error:
             step = "open" if not self._opened else "describe"
             raise UnavailableError(f"{step}() failed: {type(error).__name__}: {error}") from error
+
+    def away(self, error: Exception) -> bool:
+        """Whether the error says that the store is away: by the pipeline's own word (`is_away`), or the usual signs."""
+        own = getattr(self.pipeline, "is_away", None)
+        said = own(error) if own is not None else None
+        return store_away(error) if said is None else bool(said)
 
     async def close(self) -> None:
         """Close the pipeline when it was opened, and end its thread. Raises what the pipeline raises."""

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from netspy.errors import ConfigError, ItemError, PipelineError
+from netspy.errors import ConfigError, PipelineError
 from netspy.pipelines.dead_letter import DeadRow
-from netspy.pipelines.deadline import Deadline, LimitError
+from netspy.pipelines.deadline import Deadline
+from netspy.pipelines.events import Events, PipelineEvent
+from netspy.pipelines.feeding import Failure, Feeder
 from netspy.pipelines.loader import load_pipelines, pipeline_name
-from netspy.pipelines.runner import Group, Runner, SerialThread, UnavailableError
-from netspy.policy.failed_record import MAX_ERROR_CHARS
-from netspy.settings import without_passwords
+from netspy.pipelines.runner import Runner, SerialThread
+from netspy.pipelines.verdict import cause_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -30,26 +30,7 @@ if TYPE_CHECKING:
     from netspy.pipelines.base import BasePipeline
     from netspy.settings import Settings
 
-EventKind = Literal["retry", "down", "up", "dead_letter", "stuck", "no_pipeline", "close_failed"]
-
-_LONGEST_BACKOFF_S = 30.0
-_PATIENCE_S = 10.0  # splitting goes on for this long without storing a row, then the rest counts as failed
 _CLOSE_S = 10.0
-
-
-class PipelineEvent(NamedTuple):
-    """Something worth a log line; `down`, `dead_letter` and `stuck` are worth an alarm.
-
-    retry: a batch failed and will be tried again. down: not one row of a batch could be stored. up: it
-    works again. dead_letter: rows went to the dead-letter file. stuck: not even that was possible.
-    no_pipeline: there are items and nothing to keep them. close_failed: `close` raised or took too long.
-    """
-
-    kind: EventKind
-    pipeline: str
-    table: str
-    rows: int
-    message: str
 
 
 class WriteResult(NamedTuple):
@@ -72,12 +53,6 @@ class DeadLetters(Protocol):
         """On the disk when it returns; raises OSError when that is not possible."""
 
 
-class _Failure(NamedTuple):
-    place: int  # in the batch
-    pipeline: str
-    error: str
-
-
 class BatchWriter:
     """Writes rows to the pipelines. All methods belong to one event loop.
 
@@ -98,9 +73,10 @@ class BatchWriter:
     ) -> None:
         self._settings = settings
         self._dead_letter = dead_letter
-        self._sleep = sleep
-        self._on_event = on_event
         self._deadline = Deadline()
+        events = Events(on_event)
+        self._tell = events.tell
+        self._feeder = Feeder(settings, self._deadline, sleep, events)
         self._disk = SerialThread("netspy-dead-letter")
         self._runners: dict[str, Runner] = {}
         self._unusable: dict[str, str] = {}
@@ -113,19 +89,22 @@ class BatchWriter:
         """Store the rows, or dead-letter those that can't be stored.
 
         Takes at most: per group of rows, the tries with their back-off and ITEM_WRITE_TIMEOUT each, then 10
-        s without progress. Raises PipelineError when the dead-letter file can't be written: nothing may be
-        acked then, and the caller gives the same Row objects again later.
+        s without progress; and ITEM_STORE_PATIENCE for each time that a store is away. Raises PipelineError
+        when the dead-letter file can't be written: nothing may be acked then, and the caller gives the same
+        Row objects again later.
         """
         work: dict[Runner, list[int]] = {}
-        failures: list[_Failure] = []
+        failures: list[Failure] = []
         for index, row in enumerate(batch):
             kept = self._half_done.get(id(row))
             for found in self._targets(row):
                 if not isinstance(found, Runner):
-                    failures.append(_Failure(index, *found))
+                    failures.append(Failure(index, *found))
                 elif kept is None or found.name not in kept[1]:
                     work.setdefault(found, []).append(index)
-        for failed in await asyncio.gather(*(self._feed(runner, batch, at) for runner, at in work.items())):
+        for failed in await asyncio.gather(
+            *(self._feeder.feed(runner, batch, at) for runner, at in work.items())
+        ):
             failures.extend(failed)
         if failures:
             await self._bury(batch, failures, work)
@@ -196,104 +175,31 @@ class BatchWriter:
                 return runner
         return name, self._unusable[name]
 
-    # one pipeline
-
-    async def _feed(self, runner: Runner, batch: Sequence[Row], indexes: list[int]) -> list[_Failure]:
-        """Give a pipeline its rows of the batch; returns those it doesn't have afterwards."""
-        failures: list[_Failure] = []
-        patient = True
-        async with runner.lock:
-            for group in _groups(batch, indexes, self._settings.ITEM_BATCH_SIZE):
-                failed, passing = await self._store(runner, group, patient=patient)
-                failures.extend(failed)
-                everything = len(failed) == len(group.indexes)
-                if not everything:
-                    patient = True
-                    if runner.down:
-                        runner.down = False
-                        stored = len(group.indexes) - len(failed)
-                        self._tell(
-                            "up", runner.name, group.table, stored, f"{runner.label} stores rows again"
-                        )
-                elif passing:
-                    patient = False  # the other tables get one try each, not the whole series
-                    if not runner.down and not self._deadline.hurried:
-                        runner.down = True
-                        message = f"{runner.label} stores nothing at the moment: {failed[0].error}"
-                        self._tell("down", runner.name, group.table, len(failed), message)
-        return failures
-
-    async def _store(self, runner: Runner, group: Group, *, patient: bool) -> tuple[list[_Failure], bool]:
-        """Rows of the group that failed, and whether the last error may pass by itself."""
-        error = await self._attempt(runner, group)
-        wait_s = self._settings.ITEM_RETRY_BACKOFF
-        for number in range(self._settings.ITEM_RETRY_TIMES if patient else 0):
-            if error is None or _rows_fault(error) or self._deadline.left() <= wait_s:
-                break
-            message = (
-                f"{runner.label} could not store {len(group.items)} row(s) of {group.table!r} "
-                f"(try {number + 1}: {_text(error)}); trying again in {wait_s:g} s"
-            )
-            self._tell("retry", runner.name, group.table, len(group.items), message)
-            await self._deadline.pause(wait_s, self._sleep)
-            wait_s = min(wait_s * 2, _LONGEST_BACKOFF_S)
-            error = await self._attempt(runner, group)
-        if error is None:
-            return [], False
-        if isinstance(error, UnavailableError) or len(group.items) == 1:
-            return _all_failed(runner, group, error), not _rows_fault(error)
-        return await self._split(runner, group, error)
-
-    async def _split(self, runner: Runner, group: Group, error: Exception) -> tuple[list[_Failure], bool]:
-        """Halve the group again and again, so that only rows which fail alone count as failed."""
-        failures: list[_Failure] = []
-        passing = True
-        progress = time.monotonic()
-        waiting = [group.part(len(group.items) // 2, len(group.items)), group.part(0, len(group.items) // 2)]
-        while waiting:
-            part = waiting.pop()
-            if not isinstance(error, UnavailableError) and time.monotonic() - progress < _PATIENCE_S:
-                found = await self._attempt(runner, part)
-                if found is None:
-                    progress = time.monotonic()
-                    continue
-                error = found
-                passing = not _rows_fault(error)
-                if len(part.items) > 1 and not isinstance(error, UnavailableError):
-                    half = len(part.items) // 2
-                    waiting += [part.part(half, len(part.items)), part.part(0, half)]
-                    continue
-            failures += _all_failed(runner, part, error)
-        return failures, passing
-
-    async def _attempt(self, runner: Runner, group: Group) -> Exception | None:
-        if self._deadline.left() <= 0:
-            return UnavailableError("not tried: the time to stop had come")
-        limit_s = self._settings.ITEM_WRITE_TIMEOUT or inf
-        try:
-            await self._deadline.call(runner.deliver(group), limit_s)
-        except LimitError:
-            why = (
-                "the time to stop had come"
-                if self._deadline.left() <= 0
-                else f"it took longer than ITEM_WRITE_TIMEOUT={limit_s:g} s"
-            )
-            return UnavailableError(f"given up, perhaps stored all the same: {why}")
-        except Exception as error:
-            return error
-        return None
+    @property
+    def waiting(self) -> str | None:
+        """The pipeline whose store is away and is waited for, None when none is: no new work should begin then."""
+        return next((runner.label for runner in self._runners.values() if runner.waited_for), None)
 
     async def _close(self, runner: Runner) -> None:
         try:
             async with runner.lock:
                 await asyncio.wait_for(runner.close(), min(_CLOSE_S, max(self._deadline.left(), 1.0)))
         except Exception as error:
-            self._tell("close_failed", runner.name, "", 0, _text(error))
+            self._tell("close_failed", runner.name, "", 0, text_of(error))
 
     # what can't be stored
 
+    async def refuse(self, rows: Sequence[DeadRow]) -> None:
+        """Dead-letter rows that never came to a pipeline. Raises PipelineError when that is not possible."""
+        try:
+            await self._disk.submit(self._dead_letter.append, rows)
+        except Exception as error:
+            message = f"{len(rows)} row(s) could be neither taken ({rows[0].error}) nor dead-lettered ({text_of(error)})"
+            self._tell("stuck", "", rows[0].row.table, len(rows), message, error=text_of(error))
+            raise PipelineError(message) from error
+
     async def _bury(
-        self, batch: Sequence[Row], failures: list[_Failure], work: dict[Runner, list[int]]
+        self, batch: Sequence[Row], failures: list[Failure], work: dict[Runner, list[int]]
     ) -> None:
         now = time.time()
         dead = [
@@ -311,68 +217,22 @@ class BatchWriter:
                         self._half_done.setdefault(id(row), (row, set()))[1].add(runner.name)
             message = (
                 f"{len(dead)} row(s) could be neither stored ({failures[0].error}) "
-                f"nor dead-lettered ({_text(error)})"
+                f"nor dead-lettered ({text_of(error)})"
             )
-            self._tell("stuck", failures[0].pipeline, batch[failures[0].place].table, len(dead), message)
+            table = batch[failures[0].place].table
+            self._tell("stuck", failures[0].pipeline, table, len(dead), message, error=text_of(error))
             raise PipelineError(message) from error
-        groups: dict[tuple[str, str], list[str]] = {}
+        groups: dict[tuple[str, str, str], list[str]] = {}
         for failure in failures:
-            groups.setdefault((failure.pipeline, batch[failure.place].table), []).append(failure.error)
-        for (pipeline, table), errors in groups.items():
+            table = batch[failure.place].table
+            groups.setdefault((failure.pipeline, table, cause_of(failure.error)), []).append(failure.error)
+        for (pipeline, table, _), errors in groups.items():
             label = pipeline.rpartition(".")[2]
             message = (
                 f"{len(errors)} row(s) of {table!r} could not be stored by {label} and are dead-lettered "
                 f"(`netspy retry --items` writes them again): {errors[0]}"
             )
-            self._tell("dead_letter", pipeline, table, len(errors), message)
-
-    def _tell(self, kind: EventKind, pipeline: str, table: str, rows: int, message: str) -> None:
-        if self._on_event is None:
-            return
-        try:
-            self._on_event(PipelineEvent(kind, pipeline, table, rows, message))
-        except Exception:  # whoever listens must not cost an item
-            from loguru import logger
-
-            logger.exception("the listener of pipeline events failed at {}: {}", kind, message)
-
-
-def _groups(batch: Sequence[Row], indexes: list[int], most: int) -> list[Group]:
-    """Rows that can share a call. Inserts and updates of one table stay in their order; tables don't matter
-    to each other.
-    """
-    groups: list[Group] = []
-    latest: dict[str, Group] = {}
-    for index in indexes:
-        row = batch[index]
-        group = latest.get(row.table)
-        if (
-            group is None
-            or group.update_keys != row.update_keys
-            or group.unique_key != row.unique_key
-            or len(group.items) >= most
-        ):
-            group = latest[row.table] = Group(row.table, row.update_keys, row.unique_key, [], [])
-            groups.append(group)
-        group.indexes.append(index)
-        group.items.append(row.data)
-    return groups
-
-
-def _rows_fault(error: Exception) -> bool:
-    """Whether the same rows would fail again: an ItemError, or a driver's word for it (PEP 249)."""
-    if isinstance(error, ItemError | NotImplementedError):
-        return True
-    return any(kind.__name__ in {"IntegrityError", "DataError"} for kind in type(error).__mro__)
-
-
-def _all_failed(runner: Runner, group: Group, error: Exception) -> list[_Failure]:
-    text = _text(error)
-    return [_Failure(index, runner.name, text) for index in group.indexes]
-
-
-def _text(error: BaseException) -> str:
-    return without_passwords(f"{type(error).__name__}: {error}")[:MAX_ERROR_CHARS]
+            self._tell("dead_letter", pipeline, table, len(errors), message, error=errors[0])
 
 
 def _result(batch: Sequence[Row], failed: set[int]) -> WriteResult:

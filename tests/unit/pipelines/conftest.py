@@ -25,4 +25,5 @@ def settings(out: Path) -> Settings:
         SQLITE_PATH=str(out / "items.db"),
         FAILED_ITEM_PATH=str(out / "failed_items.jsonl"),
         ITEM_RETRY_BACKOFF=0.0,
+        ITEM_STORE_PATIENCE=0.0,
     )

@@ -5,6 +5,7 @@ import sqlite3
 import threading
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -12,9 +13,9 @@ from kinds_of_values import Unstorable
 
 from netspy.errors import ItemError, PipelineError
 from netspy.messages.row import Row
-from netspy.pipelines import writer as writer_module
+from netspy.pipelines import feeding
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.dead_letter import DeadLetterFile, DeadRow
 from netspy.pipelines.jsonl import JsonlPipeline
 from netspy.pipelines.loader import load_pipelines, pipeline_name
 from netspy.pipelines.sqlite import SqlitePipeline
@@ -77,8 +78,8 @@ class Pauses:
 class Bench:
     """A writer with its dead-letter file, its pauses and its events."""
 
-    def __init__(self, settings: Settings, *pipelines: object) -> None:
-        self.pauses = Pauses()
+    def __init__(self, settings: Settings, *pipelines: object, sleep: object = None) -> None:
+        self.pauses = sleep or Pauses()
         self.events: list = []
         self.dead = DeadLetterFile(settings.FAILED_ITEM_PATH)
         self.writer = BatchWriter(
@@ -251,7 +252,7 @@ def test_a_database_refused_at_start_is_retried_dead_lettered_and_alarmed(settin
 
 
 def test_a_long_outage_ends_in_dead_letters_within_bounded_time(settings, monkeypatch) -> None:
-    monkeypatch.setattr(writer_module, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(feeding, "_PATIENCE_S", 0.0)
 
     async def main() -> None:
         pipeline = Recorder(outages=10**9)
@@ -495,15 +496,14 @@ def test_hurry_cuts_a_running_call_at_the_deadline_and_starts_nothing_after_it(s
 def test_hurry_ends_a_long_pause_with_one_more_try(settings) -> None:
     async def main() -> None:
         pipeline = Recorder(outages=1)
-        bench = Bench(settings, pipeline)
         asleep = asyncio.Event()
 
         async def long(_seconds: float) -> None:
             asleep.set()
             await asyncio.Event().wait()
 
-        bench.writer._sleep = long
-        bench.writer._settings = Settings(ITEM_RETRY_BACKOFF=30.0)
+        settings_ = msgspec.structs.replace(settings, ITEM_RETRY_BACKOFF=30.0)
+        bench = Bench(settings_, pipeline, sleep=long)
         writing = asyncio.create_task(bench.writer.write(rows(1)))
         await asleep.wait()
         bench.writer.hurry(time.monotonic() + 8)
@@ -565,5 +565,191 @@ def test_bad_rows_and_unknown_updates_in_a_real_database_cost_only_themselves(se
         with closing(sqlite3.connect(settings.SQLITE_PATH)) as db:
             kept = dict(db.execute("SELECT id, v FROM t").fetchall())
         assert kept == {i: f"v{i}" for i in range(50) if i not in (7, 8)} | {3: "new", 1: "again"}
+
+    run(main())
+
+
+# -- a store that is away --------------------------------------------------------------------------------------
+
+
+class Hours:
+    """A sleep that passes on a clock of its own, which the feeder reads."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.now = 1000.0
+        self.seconds: list[float] = []
+        monkeypatch.setattr(feeding, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+def patient(settings: Settings, **more: object) -> Settings:
+    return msgspec.structs.replace(settings, **{"ITEM_STORE_PATIENCE": 2700.0, "ITEM_RETRY_TIMES": 1, **more})
+
+
+def test_row_32_a_database_away_for_half_an_hour_gets_all_rows_in_the_end(settings, monkeypatch) -> None:
+    """Fault table row 32: one alarm when it goes, one when it is back, and no dead letter."""
+    sleep = Hours(monkeypatch)
+
+    class AwayFor(Recorder):
+        def _take(self, what, table, items):
+            if sleep.now < 1000.0 + 1800.0:
+                raise ConnectionRefusedError("port 3306")
+            super()._take(what, table, items)
+
+    async def main() -> None:
+        pipeline = AwayFor()
+        bench = Bench(patient(settings), pipeline, Second(), sleep=sleep)
+        result = await bench.writer.write([*rows(*range(150)), *rows(1, 2, table="u")])
+        assert (result.stored, result.failed) == (152, 0)
+        assert sorted(i for _, t, i in pipeline.kept if t == "t") == list(range(150))
+        assert max(sleep.seconds) == 30.0
+        assert [kind for kind in bench.kinds() if kind != "retry"] == ["down", "up"]
+        assert (
+            "at most 2700 s (ITEM_STORE_PATIENCE)"
+            in next(e for e in bench.events if e.kind == "down").message
+        )
+        assert bench.letters() == []
+        assert len(pipeline.calls) < 10
+
+    run(main())
+
+
+def test_an_outage_longer_than_the_patience_is_paid_for_once(settings, monkeypatch) -> None:
+    sleep = Hours(monkeypatch)
+
+    async def main() -> None:
+        pipeline = Recorder(outages=10**9)
+        bench = Bench(patient(settings, ITEM_STORE_PATIENCE=100.0), pipeline, sleep=sleep)
+        assert (await bench.writer.write(rows(1, 2))).failed == 2
+        assert 100 <= sleep.now - 1000 <= 131
+        before, calls = sleep.now, len(pipeline.calls)
+        assert (await bench.writer.write(rows(*range(3, 40)))).failed == 37
+        assert (sleep.now, len(pipeline.calls)) == (before, calls + 1), "known to be down: one try a batch"
+        pipeline.outages = 0
+        assert (await bench.writer.write(rows(50))).stored == 1
+        assert [kind for kind in bench.kinds() if kind != "retry"] == [
+            "down",
+            "dead_letter",
+            "dead_letter",
+            "up",
+        ]
+        # The next outage has its whole patience again.
+        pipeline.outages = 4
+        assert (await bench.writer.write(rows(51))).stored == 1
+
+    run(main())
+
+
+def test_spill_waits_for_no_store(settings) -> None:
+    async def main() -> None:
+        bench = Bench(patient(settings, ITEM_STORE_DOWN="spill"), Recorder(outages=10**9))
+        assert (await bench.writer.write(rows(1, 2))).failed == 2
+        assert bench.pauses.seconds == [0.5]
+        assert "ITEM_STORE_PATIENCE" not in bench.events[-2].message
+
+    run(main())
+
+
+@pytest.mark.parametrize("error", [ItemError, ValueError, TypeError, RuntimeError])
+def test_what_is_no_outage_is_not_waited_for(settings, error) -> None:
+    async def main() -> None:
+        pipeline = Recorder(outages=10**9)
+        pipeline.error = error
+        bench = Bench(patient(settings), pipeline)
+        assert (await bench.writer.write(rows(*range(8)))).failed == 8
+        assert sum(bench.pauses.seconds) <= 0.5
+
+    run(main())
+
+
+def test_a_store_that_goes_away_in_the_middle_of_a_split_gets_the_rest_later(settings, monkeypatch) -> None:
+    sleep = Hours(monkeypatch)
+
+    class Goes(Recorder):
+        def _take(self, what, table, items):
+            if any(item["id"] == 3 for item in items):
+                raise ValueError("no threes")
+            if any(item["id"] > 5 for item in items) and sleep.now < 1060:
+                raise ConnectionResetError("gone")
+            super()._take(what, table, items)
+
+    async def main() -> None:
+        bench = Bench(patient(settings), Goes(), sleep=sleep)
+        result = await bench.writer.write(rows(*range(10)))
+        assert result.failed_at == (3,)
+        assert [i for _, i, _, _ in bench.letters()] == [3]
+
+    run(main())
+
+
+def test_hurry_ends_the_wait_for_a_store_with_dead_letters(settings) -> None:
+    async def main() -> None:
+        asleep = asyncio.Event()
+
+        async def long(_seconds: float) -> None:
+            asleep.set()
+            await asyncio.Event().wait()
+
+        slow = patient(settings, ITEM_RETRY_TIMES=0, ITEM_RETRY_BACKOFF=30.0)
+        bench = Bench(slow, Recorder(outages=10**9), sleep=long)
+        writing = asyncio.create_task(bench.writer.write(rows(1, 2)))
+        await asleep.wait()
+        assert bench.writer.waiting == "Recorder"
+        began = time.monotonic()
+        bench.writer.hurry(began + 2)
+        assert (await asyncio.wait_for(writing, 5)).failed == 2
+        assert time.monotonic() - began < 2
+        assert bench.writer.waiting is None
+        assert len(bench.letters()) == 2
+
+    run(main())
+
+
+def test_a_pipeline_can_say_itself_whether_its_store_is_away(settings, monkeypatch) -> None:
+    sleep = Hours(monkeypatch)
+
+    class Knows(Recorder):
+        error = RuntimeError
+
+        def is_away(self, error):
+            return "away" in str(error)
+
+    async def main() -> None:
+        bench = Bench(patient(settings), Knows(outages=20), sleep=sleep)
+        assert (await bench.writer.write(rows(1))).stored == 1
+
+    run(main())
+
+
+def test_refused_rows_are_dead_letters_too(settings) -> None:
+    async def main() -> None:
+        bench = Bench(settings, Recorder())
+        await bench.writer.refuse([DeadRow(row, "price: wrong", 5.0) for row in rows(1, 2)])
+        assert bench.letters() == [("t", 1, None, "price: wrong"), ("t", 2, None, "price: wrong")]
+        assert bench.kinds() == []
+        full = BatchWriter([], settings, dead_letter=Full(bench.dead))
+        with pytest.raises(PipelineError, match="No space left"):
+            await full.refuse([DeadRow(rows(1)[0], "price: wrong", 5.0)])
+
+    run(main())
+
+
+def test_rows_that_fail_alike_are_one_event_with_their_number(settings) -> None:
+    """The text of an error reaches the log once per cause, not once per row."""
+
+    class Numbers(Recorder):
+        def _take(self, what, table, items):
+            raise ValueError(f"row {items[0]['id']}: duplicate key 'a{items[0]['id']}'")
+
+    async def main() -> None:
+        bench = Bench(msgspec.structs.replace(settings, ITEM_RETRY_TIMES=0), Numbers())
+        await bench.writer.write(rows(*range(30)))
+        [letters] = [event for event in bench.events if event.kind == "dead_letter"]
+        assert letters.rows == 30
+        assert letters.cause == "ValueError: row …: duplicate key …"
 
     run(main())

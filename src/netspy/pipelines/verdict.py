@@ -1,0 +1,77 @@
+"""What a pipeline's error says: are the rows at fault, is the store away, and is it the same cause as before."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+
+from netspy.errors import ConfigError, ItemError, PipelineError
+from netspy.policy.failed_record import MAX_ERROR_CHARS
+from netspy.settings import without_passwords
+
+_ROWS = frozenset({"IntegrityError", "DataError"})
+_AWAY = frozenset(
+    {
+        *("OperationalError", "InterfaceError"),  # PEP 249
+        *("AutoReconnect", "ServerSelectionTimeoutError", "NetworkTimeout", "NotPrimaryError"),  # PyMongo
+        *("ConnectionError", "ConnectionTimeout", "TimeoutError", "ReadTimeoutError"),  # redis-py, elastic
+        *("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError"),  # botocore
+    }
+)
+_CODE = (TypeError, AttributeError, NameError, ImportError, ItemError, NotImplementedError, ConfigError)
+_STATEMENT = re.compile(
+    r"no such |near |table |too many |duplicate column|has no column"
+)  # SQLite, at its code 1
+_VARIABLE = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|0x[0-9a-fA-F]+|\d+""")
+_CAUSE_CHARS = 200
+
+
+class UnavailableError(PipelineError):
+    """The pipeline can't be used at the moment, whatever the rows are: splitting the batch would not help.
+
+    Its `__cause__` tells why. A pipeline may raise it when it knows that its store is away.
+    """
+
+
+def rows_fault(error: BaseException) -> bool:
+    """Whether the same rows would fail again: an ItemError, or a driver's word for it (PEP 249)."""
+    return isinstance(error, ItemError | NotImplementedError) or _named(error, _ROWS)
+
+
+def store_away(error: BaseException) -> bool:
+    """Whether the store doesn't answer or takes nothing, so that waiting may help: it is down, full, or failing over.
+
+    An error of a kind that is not known isn't: it may be a mistake in a pipeline, and no crawl waits for that.
+    """
+    opening = isinstance(error, UnavailableError)
+    if opening and error.__cause__ is not None:
+        error = error.__cause__
+        if isinstance(error, _CODE) or rows_fault(error):
+            return False
+        return not _is_statement(error)
+    if opening:
+        return True  # a call ran out of time
+    if isinstance(error, OSError):
+        return True
+    return _named(error, _AWAY) and not _is_statement(error)
+
+
+def text_of(error: BaseException) -> str:
+    """The error for a log line or a dead letter: type and message, bounded, without passwords."""
+    return without_passwords(f"{type(error).__name__}: {error}")[:MAX_ERROR_CHARS]
+
+
+def cause_of(text: str) -> str:
+    """The error's text without what differs from row to row: numbers and quoted values."""
+    return _VARIABLE.sub("…", text[: 2 * _CAUSE_CHARS])[:_CAUSE_CHARS]
+
+
+def _is_statement(error: BaseException) -> bool:
+    """SQLite says OperationalError for a wrong statement, too."""
+    inner = getattr(error, "orig", None) or error
+    return isinstance(inner, sqlite3.OperationalError) and _STATEMENT.match(str(inner)) is not None
+
+
+def _named(error: BaseException, names: frozenset[str]) -> bool:
+    # By name: the drivers need not be installed, or imported, to be recognised.
+    return any(kind.__name__ in names for kind in type(error).__mro__)
