@@ -23,10 +23,13 @@ NetspyError
 ├── NotRetryError               raised by user code: drop this request, don't retry
 ├── ItemError                   an item can't be stored as it is
 ├── PipelineError               a pipeline failed
+│   └── RowsFailedError         some rows of a batch are not stored, the others are
 └── DedupError                  the dedup filter can't be used
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class NetspyError(Exception):
@@ -151,6 +154,19 @@ class ItemError(NetspyError):
 
 class PipelineError(NetspyError):
     """A pipeline failed to store a batch."""
+
+
+class RowsFailedError(PipelineError):
+    """Some rows of a batch are not stored; all others are. Raised by a pipeline that knows which is which.
+
+    `failed` maps the place of a row in the `items` that the pipeline was given to the reason. An ItemError says that
+    the row can't be stored as it is; rows with another error are tried again, without the rest of their batch.
+    """
+
+    def __init__(self, failed: Mapping[int, Exception]) -> None:
+        first = next(iter(failed.values()), None)
+        super().__init__(f"{len(failed)} row(s) not stored: {first}")
+        self.failed = dict(failed)
 
 
 class DedupError(NetspyError):

@@ -24,7 +24,7 @@ Where items go with -o, in the place of ITEM_PIPELINES (rows are added to a file
   FILE.db, FILE.sqlite   a SQLite database, one table per item table
   FILE.jsonl, FILE.csv   one file per table: FILE has the rows of the one Item class that the code defines
                          or, when it defines none or several, plain dicts; other tables go beside it,
-                         to FILE.TABLE.jsonl
+                         to FILE.TABLE.jsonl; FILE.jsonl.gz and FILE.jsonl.zst are compressed
   -                      JSON lines on standard output, before the summary's line
 
 \b
@@ -60,7 +60,10 @@ def run(
     output: Annotated[
         str | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="Items go here: .jsonl, .csv, .db, or - (stdout)."
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Items go here: .jsonl, .jsonl.gz, .csv, .db, or - (stdout).",
         ),
     ] = None,
     take_over: Annotated[
@@ -114,6 +117,9 @@ def make_spider(
     return made
 
 
+JSON_LINES = frozenset({".jsonl", ".ndjson", ".jl"})
+
+
 def pipeline_for(output: str) -> BasePipeline:
     """The pipeline that writes one file, by its suffix; `-` is standard output. Raises ConfigError."""
     if output == "-":
@@ -124,7 +130,14 @@ def pipeline_for(output: str) -> BasePipeline:
     if path.is_dir():
         raise ConfigError(f"-o {output!r} is a folder; name a file in it, e.g. {path / 'items.jsonl'}")
     suffix = path.suffix.lower()
-    if suffix in {".jsonl", ".ndjson", ".jl"}:
+    if suffix in {".gz", ".zst"}:
+        inner = Path(path.stem).suffix.lower()
+        if inner not in JSON_LINES:
+            raise ConfigError(
+                f"-o {output!r}: only JSON lines are compressed; name it e.g. items.jsonl{suffix}"
+            )
+        suffix = inner
+    if suffix in JSON_LINES:
         from netspy.pipelines.jsonl import JsonlPipeline
 
         return JsonlPipeline(path, table=only_table())

@@ -43,13 +43,13 @@ class CsvPipeline(BasePipeline):
     `<file>.torn`. Several processes may write to one file. Rows are never changed: an item that is
     delivered again is written again, and an UpdateItem is refused.
 
-    Class attributes for a subclass to set: `bom` begins new files with a byte order mark, by which Excel
-    knows UTF-8; `escape_formulas` puts an apostrophe before text that a spreadsheet would run as a formula
-    (it starts with = + - @, tab or return), which changes such values.
+    CSV_BOM begins new files with a byte order mark, by which Excel knows UTF-8. CSV_ESCAPE_FORMULAS puts an
+    apostrophe before text that a spreadsheet would run as a formula (it starts with = + - @, tab or return),
+    which changes such values. The class attributes `bom` and `escape_formulas` of a subclass go before them.
     """
 
-    bom = False
-    escape_formulas = False
+    bom: bool | None = None  # None: the setting
+    escape_formulas: bool | None = None
 
     path: Path | None = None
     table: str | None = None
@@ -90,10 +90,19 @@ class CsvPipeline(BasePipeline):
         self._files[path] = None
         return True
 
+    @property
+    def _escapes(self) -> bool:
+        own = self.escape_formulas
+        return self.settings.CSV_ESCAPE_FORMULAS if own is None else own
+
     def _write(self, file: SharedFile, wanted: list[str], rows: list[dict[str, Any]]) -> None:
+        if self._escapes and any(name.startswith(_FORMULA_STARTS) for name in wanted):
+            rows = [{_disarmed(name): value for name, value in row.items()} for row in rows]
+            wanted = [_disarmed(name) for name in wanted]
         known = self._look(file)
         if known is None:
-            head = (_BOM if self.bom else b"") + self._lines([wanted])
+            marked = self.settings.CSV_BOM if self.bom is None else self.bom
+            head = (_BOM if marked else b"") + self._lines([wanted])
             file.append(head + self._lines(self._cells(rows, wanted)))
             self._known[file.path] = _Known(file.identity, head, wanted, file.size())
             return
@@ -149,13 +158,12 @@ class CsvPipeline(BasePipeline):
             raise
 
     def _cells(self, rows: list[dict[str, Any]], columns: list[str]) -> Iterator[list[str]]:
+        escape = self._escapes
         for row in rows:
             cells = [text_of(row.get(column)) for column in columns]
-            if self.escape_formulas:
+            if escape:
                 cells = [
-                    f"'{cell}"
-                    if isinstance(row.get(column), str) and cell.startswith(_FORMULA_STARTS)
-                    else cell
+                    _disarmed(cell) if isinstance(row.get(column), str) else cell
                     for cell, column in zip(cells, columns, strict=True)
                 ]
             yield cells
@@ -165,6 +173,11 @@ class CsvPipeline(BasePipeline):
         out = io.StringIO(newline="")
         csv.writer(out).writerows(rows)
         return out.getvalue().encode("utf-8")
+
+
+def _disarmed(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def _end_of_first_record(file: SharedFile, size: int) -> int:

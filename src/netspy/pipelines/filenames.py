@@ -33,4 +33,24 @@ def beside(path: Path, table: str, main: str) -> Path:
     """Where a table's rows go when one file was named: the table `main` into `path` itself, any other into
     `<stem>.<table><suffix>` next to it.
     """
-    return path if table == main else path.with_name(f"{path.stem}.{file_stem(table)}{path.suffix}")
+    return path if table == main else with_mark(path, file_stem(table))
+
+
+def with_mark(path: Path, mark: str) -> Path:
+    """`<stem>.<mark><suffix>`; the suffix of a compressed file (`.jsonl.gz`) stays whole."""
+    packing = path.suffix if path.suffix.lower() in {".gz", ".zst"} else ""
+    name = path.name.removesuffix(packing)
+    stem, dot, suffix = name.rpartition(".")
+    return path.with_name(f"{stem}.{mark}.{suffix}{packing}" if stem and dot else f"{name}.{mark}{packing}")
+
+
+def next_number(path: Path) -> Path:
+    """The name under which a full file is put away: `<stem>.<number><suffix>`, the number one above those there."""
+    before, after = with_mark(path, "\0").name.split("\0")
+    taken = (
+        entry.name.removeprefix(before).removesuffix(after)
+        for entry in path.parent.iterdir()
+        if entry.name.startswith(before) and entry.name.endswith(after)
+    )
+    highest = max((int(number) for number in taken if number.isascii() and number.isdigit()), default=0)
+    return with_mark(path, f"{highest + 1:05d}")

@@ -1,4 +1,4 @@
-"""JSON lines: one file per table, one JSON object per line."""
+"""JSON lines: one file per table, one JSON object per line, compressed if wanted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.filenames import beside, file_stem
+from netspy.pipelines.compressed import CODECS, Codec, codec_of, whole_part
+from netspy.pipelines.filenames import beside, file_stem, next_number
 from netspy.pipelines.shared_file import SharedFile, end_of_last_line, locked
 from netspy.pipelines.values import json_lines
 
@@ -25,10 +26,15 @@ class JsonlPipeline(BasePipeline):
     the process is killed within the write: complete lines of it stay, a torn last line is moved to
     `<file>.torn` at the next write. Several processes may write to one file. Lines are never changed, so an
     item that is delivered again is written again, and an UpdateItem is refused.
+
+    JSONL_COMPRESSION, or a file name that ends in `.gz` or `.zst`, compresses: each batch is one gzip member
+    or zstd frame, whole or (torn by a crash) cut off at the next write. A file that would grow beyond
+    JSONL_ROTATE_BYTES is put away as `<stem>.<number><suffix>` first, and a new one begun.
     """
 
     path: Path | None = None
     table: str | None = None
+    rotate_bytes: int | None = None  # None: the setting
 
     def __init__(self, path: str | Path | None = None, *, table: str | None = None) -> None:
         """`path`: a file to use in the place of JSONL_OUTPUT_DIR/<table>.jsonl, for the rows of `table` (default:
@@ -44,23 +50,55 @@ class JsonlPipeline(BasePipeline):
 
     def where(self) -> str:
         """The files written, for the run's summary."""
-        return ", ".join(map(str, self._files)) or str(
-            self.path or Path(self.settings.JSONL_OUTPUT_DIR) / "*.jsonl"
-        )
+        return ", ".join(map(str, self._files)) or str(self.path or self._named("*"))
 
     def _path(self, table: str) -> Path:
         if self.path is not None:
             return beside(self.path, table, self.table or self.settings.ITEM_DEFAULT_TABLE)
-        return Path(self.settings.JSONL_OUTPUT_DIR) / f"{file_stem(table)}.jsonl"
+        return self._named(file_stem(table))
+
+    def _named(self, stem: str) -> Path:
+        codec = CODECS.get(self.settings.JSONL_COMPRESSION)
+        return Path(self.settings.JSONL_OUTPUT_DIR) / f"{stem}.jsonl{codec.suffix if codec else ''}"
+
+    @cached_property
+    def _whole(self) -> dict[Path, tuple[tuple[int, int], int]]:
+        """Of compressed files: which file it was, and up to where this process knows it to be whole."""
+        return {}
 
     def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> bool:
         """Append the batch. Raises ItemError (a value has no JSON form), OSError, TimeoutError (lock)."""
         data = json_lines(items)
         path = self._path(table)
-        with locked(path) as file:
-            file.append(mend(file) + data)
+        codec = codec_of(path.name)
+        while not self._append(path, data, codec):
+            pass
         self._files[path] = None
         return True
+
+    def _append(self, path: Path, data: bytes, codec: Codec | None) -> bool:
+        """Add the batch; False when the file was full and was put away instead."""
+        limit = self.settings.JSONL_ROTATE_BYTES if self.rotate_bytes is None else self.rotate_bytes
+        with locked(path) as file:
+            before = mend(file) if codec is None else self._mend_packed(file, codec)
+            packed = before + data if codec is None else codec.pack(before + data)
+            if limit and file.size() and file.size() + len(packed) > limit:
+                file.rename_to(next_number(path))
+                return False
+            file.append(packed)
+            if codec is not None:
+                self._whole[path] = file.identity, file.size()
+        return True
+
+    def _mend_packed(self, file: SharedFile, codec: Codec) -> bytes:
+        """As `mend`, for a compressed file."""
+        size = file.size()
+        if size == 0 or self._whole.get(file.path) == (file.identity, size):
+            return b""
+        found = whole_part(file, codec)
+        if found.end < size:
+            file.cut(found.end)
+        return b"" if found.newline else b"\n"
 
 
 def mend(file: SharedFile) -> bytes:
