@@ -291,6 +291,24 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     BATCH_INTERVAL_UNIT: Annotated[
         Literal["day", "hour", "minute"], _doc("Unit of BATCH_INTERVAL.", group="task")
     ] = "day"
+    BATCH_CRON: Annotated[
+        str,
+        _doc(
+            "Cron expression (minute hour day month weekday) for the starts of batches, instead of BATCH_INTERVAL.",
+            group="task",
+        ),
+    ] = ""
+    BATCH_TIMEZONE: Annotated[
+        str, _doc("Time zone in which BATCH_CRON is meant, e.g. Europe/Berlin.", group="task")
+    ] = "UTC"
+    BATCH_STORE_URL: Annotated[
+        str,
+        _doc(
+            "Database of the task table: mysql://, postgresql:// or sqlite:///path; empty = the MYSQL_* settings.",
+            "URL",
+            "task",
+        ),
+    ] = ""
     BATCH_MONITOR_INTERVAL: Annotated[
         float, _doc("Between two passes of the batch master.", "s", "task", gt=0)
     ] = 10.0
@@ -515,15 +533,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         "netspy"
     )
     ELASTICSEARCH_HOSTS: Annotated[
-        list[str], _doc("Elasticsearch or OpenSearch nodes; another is asked when one is away.", group="items")
+        list[str],
+        _doc("Elasticsearch or OpenSearch nodes; another is asked when one is away.", group="items"),
     ] = msgspec.field(default_factory=lambda: ["http://localhost:9200"])
-    ELASTICSEARCH_USER: Annotated[str, _doc("User for basic authentication; empty = none.", group="items")] = ""
+    ELASTICSEARCH_USER: Annotated[
+        str, _doc("User for basic authentication; empty = none.", group="items")
+    ] = ""
     ELASTICSEARCH_PASSWORD: Annotated[str, _doc("That user's password.", group="items")] = ""
     ELASTICSEARCH_API_KEY: Annotated[
         str, _doc("API key, as the server gives it encoded; goes before a user.", group="items")
     ] = ""
     ELASTICSEARCH_CA_FILE: Annotated[
-        str, _doc("Certificates (PEM) that its nodes are checked against; empty = the system's.", "path", "items")
+        str,
+        _doc("Certificates (PEM) that its nodes are checked against; empty = the system's.", "path", "items"),
     ] = ""
     FILES_STORE: Annotated[
         str, _doc("Where FilesPipeline puts files: a folder, or s3://bucket/prefix.", group="items")
@@ -533,7 +555,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 8
     FILES_PER_HOST: Annotated[
         int,
-        _doc("Files in download at a time from one host, besides the pages of the crawl.", "files", "items", ge=1),
+        _doc(
+            "Files in download at a time from one host, besides the pages of the crawl.",
+            "files",
+            "items",
+            ge=1,
+        ),
     ] = 2
     FILES_TIMEOUT: Annotated[
         float, _doc("One file, redirects included, may take this long.", "s", "items", gt=0)
@@ -598,7 +625,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = "drop"
     ITEM_EXTRA_COLUMN: Annotated[
-        str, _doc("Column that ITEM_UNKNOWN_COLUMNS=json keeps fields in, as one JSON object.", group="stores")
+        str,
+        _doc("Column that ITEM_UNKNOWN_COLUMNS=json keeps fields in, as one JSON object.", group="stores"),
     ] = "extra"
     ITEM_UPDATE_UPSERT: Annotated[
         bool,
@@ -616,12 +644,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     SQL_ON_CONFLICT: Annotated[
         Literal["update", "nothing", "error"],
         _doc(
-            "SqlPipeline and a row whose key is there: overwrite its fields, leave it, or fail.", group="stores"
+            "SqlPipeline and a row whose key is there: overwrite its fields, leave it, or fail.",
+            group="stores",
         ),
     ] = "update"
-    MYSQL_HOST: Annotated[str, _doc("MySQL or MariaDB server: a host, or a socket's path.", group="stores")] = (
-        "localhost"
-    )
+    MYSQL_HOST: Annotated[
+        str, _doc("MySQL or MariaDB server: a host, or a socket's path.", group="stores")
+    ] = "localhost"
     MYSQL_PORT: Annotated[int, _doc("Its port.", group="stores", ge=1)] = 3306
     MYSQL_USER: Annotated[str, _doc("The user there.", group="stores")] = "root"
     MYSQL_PASSWORD: Annotated[str, _doc("The user's password.", group="stores")] = ""
@@ -631,11 +660,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 5
     MYSQL_UPDATE_ON_DUPLICATE: Annotated[
         bool,
-        _doc("A row whose key is there overwrites its fields; off: the old row stays as it is.", group="stores"),
+        _doc(
+            "A row whose key is there overwrites its fields; off: the old row stays as it is.", group="stores"
+        ),
     ] = True
-    POSTGRES_HOST: Annotated[str, _doc("PostgreSQL server: a host, or a socket's folder.", group="stores")] = (
-        "localhost"
-    )
+    POSTGRES_HOST: Annotated[
+        str, _doc("PostgreSQL server: a host, or a socket's folder.", group="stores")
+    ] = "localhost"
     POSTGRES_PORT: Annotated[int, _doc("Its port.", group="stores", ge=1)] = 5432
     POSTGRES_USER: Annotated[str, _doc("The user there.", group="stores")] = "postgres"
     POSTGRES_PASSWORD: Annotated[str, _doc("The user's password.", group="stores")] = ""
