@@ -19,7 +19,7 @@ class BasePipeline:
     `settings` is set before `open` is called. Calls for one pipeline never overlap. A method that raises,
     or returns False, has stored nothing of its batch as far as netspy knows: the batch is tried again with
     back-off, then split to find the bad rows, which are dead-lettered. So a write should be atomic, or
-    keyed.
+    keyed. A store that answers for each row can raise RowsFailedError, which names the rows that it lacks.
     """
 
     settings: Settings
@@ -36,6 +36,20 @@ class BasePipeline:
         counts like `open` raising.
         """
         return None
+
+    def prepare_items(
+        self,
+        table: str,  # noqa: ARG002 (a hook)
+        items: Sequence[dict[str, Any]],
+    ) -> Awaitable[Sequence[dict[str, Any] | Exception]] | Sequence[dict[str, Any] | Exception]:
+        """Complete rows before any pipeline stores them, this one included; for example, fetch their files.
+
+        Returns as many rows in the same order; those given are left as they are. An exception in the place of
+        a row dead-letters it for all its pipelines. A call that raises is tried again and split, as with
+        `save_items`; it may take as long as a callback (SPIDER_TASK_MAX_SECONDS). A row may come here again
+        after a failure, and should become the same again.
+        """
+        return items
 
     def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> Awaitable[bool | None] | bool | None:
         """Store new rows. True or None = stored; False or an exception = not."""

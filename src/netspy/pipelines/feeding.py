@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from netspy.errors import PipelineError, RowsFailedError
 from netspy.pipelines.deadline import Deadline, LimitError
 from netspy.pipelines.runner import Group, Runner
 from netspy.pipelines.verdict import UnavailableError, rows_fault, text_of
@@ -28,6 +29,19 @@ class Failure(NamedTuple):
     place: int
     pipeline: str
     error: str
+    lacking: tuple[str, ...] = ()  # the pipelines that lack the row when it isn't `pipeline` alone
+
+
+class _Attempt(NamedTuple):
+    """What one call left: rows that may be stored later and why they are not, and rows lost for good.
+
+    `named`: the pipeline told which rows they are, so there is nothing to be found by splitting.
+    """
+
+    left: Group
+    error: Exception | None
+    lost: list[Failure]
+    named: dict[int, Exception]
 
 
 class _Tried(NamedTuple):
@@ -53,12 +67,22 @@ class Feeder:
         self._sleep = sleep
         self._tell = events.tell
 
-    async def feed(self, runner: Runner, batch: Sequence[Row], indexes: list[int]) -> list[Failure]:
-        """Give a pipeline its rows of the batch; returns those it doesn't have afterwards."""
+    async def feed(
+        self,
+        runner: Runner,
+        batch: Sequence[Row],
+        indexes: list[int],
+        prepared: dict[int, dict[str, Any] | Exception] | None = None,
+    ) -> list[Failure]:
+        """Give a pipeline its rows of the batch; returns those it doesn't have afterwards.
+
+        With `prepared`, the rows are given to be prepared, and what they become is put there by place.
+        """
         failures: list[Failure] = []
         async with runner.lock:
             patient = not runner.gave_up
-            for group in _groups(batch, indexes, self._settings.ITEM_BATCH_SIZE):
+            for plain in _groups(batch, indexes, self._settings.ITEM_BATCH_SIZE):
+                group = plain._replace(prepared=prepared)
                 left = group
                 tried = await self._store(runner, left, patient=patient)
                 self._judge(runner, left, tried)
@@ -115,7 +139,9 @@ class Feeder:
 
     async def _store(self, runner: Runner, group: Group, *, patient: bool) -> _Tried:
         """Try a group of rows, several times when `patient`, and part by part when that may tell the bad rows."""
-        error = await self._attempt(runner, group)
+        lost: list[Failure] = []
+        group, error, gone, named = await self._attempt(runner, group)
+        lost += gone
         wait_s = self._settings.ITEM_RETRY_BACKOFF
         for number in range(self._settings.ITEM_RETRY_TIMES if patient else 0):
             if error is None or rows_fault(error) or self._deadline.left() <= wait_s:
@@ -128,15 +154,19 @@ class Feeder:
             self._tell("retry", runner.name, group.table, len(group.items), message, error=text)
             await self._deadline.pause(wait_s, self._sleep)
             wait_s = min(wait_s * 2, _LONGEST_BACKOFF_S)
-            error = await self._attempt(runner, group)
+            group, error, gone, named = await self._attempt(runner, group)
+            lost += gone
         if error is None:
-            return _Tried()
+            return _Tried(lost)
+        if named:
+            return _Tried(lost, _named_failures(runner, named), error)
         # A store that is known to be away is not asked for each of the rows.
         known = runner.away_since is not None and runner.away(error)
         if known or isinstance(error, UnavailableError) or len(group.items) == 1:
             failed = _all_failed(runner, group, error)
-            return _Tried(failed) if rows_fault(error) else _Tried((), failed, error)
-        return await self._split(runner, group, error)
+            return _Tried(lost + failed) if rows_fault(error) else _Tried(lost, failed, error)
+        parts = await self._split(runner, group, error)
+        return parts._replace(lost=[*lost, *parts.lost])
 
     async def _split(self, runner: Runner, group: Group, error: Exception) -> _Tried:
         """Halve the group again and again, so that only rows which fail alone are lost.
@@ -151,16 +181,19 @@ class Feeder:
         while waiting:
             part = waiting.pop()
             if not isinstance(error, UnavailableError) and time.monotonic() - progress < _PATIENCE_S:
-                found = await self._attempt(runner, part)
-                if found is None:
+                left, found, gone, named = await self._attempt(runner, part)
+                lost += gone
+                if len(left.items) + len(gone) < len(part.items):
                     progress = time.monotonic()
                     stored = True
                     for failed, why in behind:
                         lost += _all_failed(runner, failed, why)
                     behind = []
+                if found is None:
                     continue
                 error = found
-                if len(part.items) > 1 and not isinstance(error, UnavailableError):
+                part = left
+                if not named and len(part.items) > 1 and not isinstance(error, UnavailableError):
                     waiting += part.halves()
                     continue
             behind.append((part, error))
@@ -170,17 +203,38 @@ class Feeder:
             (rest if passing else lost).extend(_all_failed(runner, failed, why))
         return _Tried(lost, rest, error if rest else None)
 
-    async def _attempt(self, runner: Runner, group: Group) -> Exception | None:
+    async def _attempt(self, runner: Runner, group: Group) -> _Attempt:
+        error = await self._call(runner, group)
+        if error is None:
+            return _Attempt(group.only(set()), None, [], {})
+        if not isinstance(error, RowsFailedError):
+            return _Attempt(group, error, [], {})
+        if wrong := [at for at in error.failed if at not in range(len(group.items))]:
+            told = PipelineError(f"RowsFailedError names row {wrong[0]!r} of {len(group.items)}")
+            return _Attempt(group, told, [], {})
+        lost: list[Failure] = []
+        named: dict[int, Exception] = {}
+        for at, why in error.failed.items():
+            if rows_fault(why):
+                lost.append(Failure(group.indexes[at], runner.name, text_of(why)))
+            else:
+                named[group.indexes[at]] = why
+        return _Attempt(group.only(set(named)), next(iter(named.values()), None), lost, named)
+
+    async def _call(self, runner: Runner, group: Group) -> Exception | None:
         if self._deadline.left() <= 0:
             return UnavailableError("not tried: the time to stop had come")
         limit_s = self._settings.ITEM_WRITE_TIMEOUT or inf
+        setting = "ITEM_WRITE_TIMEOUT"
+        if group.prepared is not None:
+            limit_s, setting = self._settings.SPIDER_TASK_MAX_SECONDS, "SPIDER_TASK_MAX_SECONDS"
         try:
             await self._deadline.call(runner.deliver(group), limit_s)
         except LimitError:
             why = (
                 "the time to stop had come"
                 if self._deadline.left() <= 0
-                else f"it took longer than ITEM_WRITE_TIMEOUT={limit_s:g} s"
+                else f"it took longer than {setting}={limit_s:g} s"
             )
             return UnavailableError(f"given up, perhaps stored all the same: {why}")
         except Exception as error:
@@ -208,6 +262,10 @@ def _groups(batch: Sequence[Row], indexes: list[int], most: int) -> list[Group]:
         group.indexes.append(index)
         group.items.append(row.data)
     return groups
+
+
+def _named_failures(runner: Runner, named: dict[int, Exception]) -> list[Failure]:
+    return [Failure(place, runner.name, text_of(why)) for place, why in named.items()]
 
 
 def _all_failed(runner: Runner, group: Group, error: Exception) -> list[Failure]:

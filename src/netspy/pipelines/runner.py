@@ -11,22 +11,25 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import PipelineError
+from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.verdict import UnavailableError, store_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from netspy.pipelines.base import BasePipeline
-
 
 class Group(NamedTuple):
-    """Rows of one table that go to a pipeline in one call; `indexes` are their places in the batch."""
+    """Rows of one table that go to a pipeline in one call; `indexes` are their places in the batch.
+
+    `prepared` is set when the rows are to be prepared, not stored: what they become goes there, by place.
+    """
 
     table: str
     update_keys: tuple[str, ...] | None
     unique_key: tuple[str, ...]
     indexes: list[int]
     items: list[dict[str, Any]]
+    prepared: dict[int, dict[str, Any] | Exception] | None = None
 
     def halves(self) -> list[Group]:
         """The second half of the rows and the first, as a stack takes them."""
@@ -121,6 +124,9 @@ class Runner:
     async def deliver(self, group: Group) -> None:
         """Store the group. Raises what the pipeline raises, or UnavailableError when no row is at fault."""
         await self._prepare(group)
+        if group.prepared is not None:
+            await self._complete(group, group.prepared)
+            return
         if group.update_keys is None:
             method, result = "save_items", await self._call("save_items", group.table, group.items)
         else:
@@ -130,6 +136,21 @@ class Runner:
             result = await self._call(method, group.table, group.items, group.update_keys)
         if result is False:
             raise PipelineError(f"{method} returned False")
+
+    @property
+    def prepares(self) -> bool:
+        """Whether the pipeline completes rows before they are stored."""
+        found = getattr(type(self.pipeline), "prepare_items", None)
+        return found is not None and found is not BasePipeline.prepare_items
+
+    async def _complete(self, group: Group, into: dict[int, dict[str, Any] | Exception]) -> None:
+        made = await self._call("prepare_items", group.table, group.items)
+        if not isinstance(made, list | tuple) or len(made) != len(group.items):
+            raise PipelineError(
+                f"prepare_items must return a list with a row, or an exception, for each of the "
+                f"{len(group.items)} rows that it was given; it returned {made!r:.100}"
+            )
+        into.update(zip(group.indexes, made, strict=True))
 
     async def _prepare(self, group: Group) -> None:
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from netspy.errors import ConfigError, PipelineError
 from netspy.pipelines.dead_letter import DeadRow
@@ -93,6 +93,7 @@ class BatchWriter:
         when the dead-letter file can't be written: nothing may be acked then, and the caller gives the same
         Row objects again later.
         """
+        rows = list(batch)  # as the pipelines get them
         work: dict[Runner, list[int]] = {}
         failures: list[Failure] = []
         for index, row in enumerate(batch):
@@ -102,16 +103,46 @@ class BatchWriter:
                     failures.append(Failure(index, *found))
                 elif kept is None or found.name not in kept[1]:
                     work.setdefault(found, []).append(index)
+        if any(runner.prepares for runner in self._runners.values()):
+            failures += await self._prepare(rows, work)
         for failed in await asyncio.gather(
-            *(self._feeder.feed(runner, batch, at) for runner, at in work.items())
+            *(self._feeder.feed(runner, rows, at) for runner, at in work.items() if at)
         ):
             failures.extend(failed)
         if failures:
-            await self._bury(batch, failures, work)
+            await self._bury(batch, rows, failures, work)
         if self._half_done:
             for row in batch:
                 self._half_done.pop(id(row), None)
         return _result(batch, {failure.place for failure in failures})
+
+    async def _prepare(self, rows: list[Row], work: dict[Runner, list[int]]) -> list[Failure]:
+        """Have rows completed, in place, by those of their pipelines that do so, one after another.
+
+        A row for which that fails is taken out of `work`: no pipeline stores half of it.
+        """
+        failures: list[Failure] = []
+        busy = {index for indexes in work.values() for index in indexes}
+        for runner in [runner for runner in self._runners.values() if runner.prepares]:
+            indexes = [index for index in sorted(busy) if runner in self._targets(rows[index])]
+            if not indexes:
+                continue
+            prepared: dict[int, dict[str, Any] | Exception] = {}
+            lost = await self._feeder.feed(runner, rows, indexes, prepared)
+            for index, made in prepared.items():
+                if isinstance(made, Exception):
+                    lost.append(Failure(index, runner.name, text_of(made)))
+                else:
+                    rows[index] = rows[index]._replace(data=made)
+            for failure in lost:
+                lacking = [other.name for other, at in work.items() if failure.place in at]
+                names = tuple(dict.fromkeys([runner.name, *lacking]))
+                failures.append(failure._replace(lacking=names))
+            gone = {failure.place for failure in lost}
+            busy -= gone
+            for other, at in work.items():
+                work[other] = [index for index in at if index not in gone]
+        return failures
 
     def hurry(self, deadline: float) -> None:
         """Be done by `deadline` (time.monotonic): what isn't stored by then is dead-lettered.
@@ -199,11 +230,19 @@ class BatchWriter:
             raise PipelineError(message) from error
 
     async def _bury(
-        self, batch: Sequence[Row], failures: list[Failure], work: dict[Runner, list[int]]
+        self,
+        batch: Sequence[Row],
+        rows: list[Row],
+        failures: list[Failure],
+        work: dict[Runner, list[int]],
     ) -> None:
         now = time.time()
         dead = [
-            DeadRow(batch[failure.place]._replace(pipelines=(failure.pipeline,)), failure.error, now)
+            DeadRow(
+                rows[failure.place]._replace(pipelines=failure.lacking or (failure.pipeline,)),
+                failure.error,
+                now,
+            )
             for failure in failures
         ]
         try:
