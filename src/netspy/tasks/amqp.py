@@ -1,0 +1,305 @@
+"""Tasks in a RabbitMQ queue: `amqp://user:password@host/vhost?queue=name`.
+
+A task is a message, unacked while it is in a node's hands; RabbitMQ gives it to another node when the connection of
+its node ends. What the connection's end loses is the word of acks, and the right to ack: so a message that comes again
+to the node that still works on it, or has just settled it, is recognised by its token and not handed out twice.
+
+The token is the message's `message_id`. A foreign message without one gets a new token at each delivery: two tasks
+with the same body can't be told from one task that came twice, and crawling twice is better than losing one.
+
+RabbitMQ closes a channel on which a message stays unacked longer than its `consumer_timeout` (30 min by default), and
+delivers again. That costs nothing but a line in its log; queues that netspy declares on RabbitMQ 3.12 or newer carry
+a longer `x-consumer-timeout` of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from netspy.brokers.address import count, word
+from netspy.brokers.rabbit import RabbitLink, Session, library, read_rabbit
+from netspy.errors import SerializationError
+from netspy.policy.failed_record import MAX_ERROR_CHARS
+from netspy.settings import Settings, without_passwords
+from netspy.tasks.contract import Backlog, Task
+from netspy.tasks.wire import KIND, SettledLately, decode_value, encode_values, token_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aio_pika.abc import AbstractIncomingMessage
+
+OPTIONS = {"queue": word, "prefetch": count}
+
+LONGEST_TASK_MS = 7 * 24 * 3600 * 1000
+"""How long a task may take on a queue of ours, where the broker lets the queue say so (3.12)."""
+
+_CHUNK = 500  # messages published before their confirms are awaited
+_ARRIVAL_S = 1.0  # how long a message that the broker counts may take to arrive
+
+
+class Receipt(NamedTuple):
+    """How a task came: the message, and the session in which it can be acked."""
+
+    session: int
+    message: AbstractIncomingMessage
+
+
+class AmqpTaskSource:
+    """See the module's text. One node's view of the queue."""
+
+    holds = True
+
+    def __init__(
+        self,
+        url: str,
+        settings: Settings,
+        *,
+        queue: str,
+        on_outage: Callable[[bool, float], None] | None = None,
+        name: str = "TASK_SOURCE",
+    ) -> None:
+        """`queue` is used when the URL names none. Nothing is sent yet. Raises ConfigError for a wrong URL."""
+        address = read_rabbit(url, name=name, own=OPTIONS)
+        self.queue: str = address.options.get("queue", queue)
+        self.failed_queue = f"{self.queue}.failed"
+        self.shown = address.shown
+        self.prefetch: int = address.options.get(
+            "prefetch", 2 * max(settings.TASK_BATCH_SIZE, settings.SPIDER_THREAD_COUNT)
+        )
+        self._link = RabbitLink(
+            address,
+            start_timeout_s=settings.REDIS_START_TIMEOUT,
+            outage_timeout_s=settings.REDIS_OUTAGE_TIMEOUT,
+            set_up=self._set_up,
+            on_outage=on_outage,
+        )
+        self._arrived: deque[AbstractIncomingMessage] = deque()
+        self._news = asyncio.Event()
+        self._held: dict[str, list[Receipt]] = {}
+        self._settled = SettledLately()
+
+    # connection
+
+    async def open(self) -> None:
+        """Connect, declare the queues, begin to consume."""
+        await self._link.open()
+
+    async def _set_up(self, session: Session) -> None:
+        self._arrived.clear()  # of an earlier session: they come again
+        await self._declare(session)
+        await session.work.set_qos(prefetch_count=self.prefetch)
+        queue = await session.work.get_queue(self.queue, ensure=False)
+
+        async def take_in(message: AbstractIncomingMessage) -> None:
+            if not session.broken:
+                self._arrived.append(message)
+                self._news.set()
+
+        await queue.consume(take_in)
+
+    async def _declare(self, session: Session) -> None:
+        """The queue as it is, or a durable one. An existing one may have any properties, of quorum queues too."""
+        from aiormq.exceptions import ChannelNotFoundEntity
+
+        asking = await session.connection.channel(publisher_confirms=False)
+        try:
+            await asking.declare_queue(self.queue, passive=True)
+        except ChannelNotFoundEntity:
+            arguments: Any = {"x-consumer-timeout": LONGEST_TASK_MS} if _version(session) >= (3, 12) else None
+            await session.work.declare_queue(self.queue, durable=True, arguments=arguments)
+        else:
+            await asking.close()
+        await session.work.declare_queue(self.failed_queue, durable=True)
+
+    # tasks
+
+    async def take(self, limit: int) -> list[Task]:
+        """Up to `limit`, and never more than `prefetch` in hand."""
+        tasks: list[Task] = []
+        while len(tasks) < limit:
+            session = await self._link.ask(self._fill)
+            if not self._arrived:
+                break
+            while self._arrived and len(tasks) < limit:
+                task = await self._received(session, self._arrived.popleft())
+                if task is not None:
+                    tasks.append(task)
+        return tasks
+
+    async def _fill(self, session: Session) -> Session:
+        """Wait until messages that were on their way have arrived."""
+        if self._arrived:
+            return session
+        self._news.clear()
+        state = await session.work.declare_queue(self.queue, passive=True)
+        # What the broker had sent before it answered arrives before the answer to this.
+        await session.work.set_qos(prefetch_count=self.prefetch)
+        waiting = state.declaration_result.message_count or 0
+        if not self._arrived and waiting and self._in_hand(session) < self.prefetch:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), _ARRIVAL_S)
+        return session
+
+    def _in_hand(self, session: Session) -> int:
+        return sum(1 for receipts in self._held.values() for r in receipts if r.session == session.number)
+
+    async def _received(self, session: Session, message: AbstractIncomingMessage) -> Task | None:
+        """The message as a task, unless it is one that this node knows or one that can't be read."""
+        receipt = Receipt(session.number, message)
+        ours = message.type == KIND
+        identity = str(message.message_id) if message.message_id else ""
+        token = token_of(identity) if identity else uuid.uuid4().hex
+        if token in self._settled and message.redelivered:
+            await self._try(receipt, "ack")
+            return None
+        known = self._held.get(token)
+        if known is not None:
+            known[:] = [r for r in known if r.session == session.number]
+            known.append(receipt)
+            return None
+        try:
+            value = decode_value(message.body, ours=ours)
+        except SerializationError as error:
+            self._held[token] = [receipt]
+            await self.failed([(Task(token, None, receipt), str(error))])
+            return None
+        self._held[token] = [receipt]
+        return Task(token, value, receipt, _deliveries(message))
+
+    async def keep(self, tasks: Sequence[Task]) -> None:
+        """Nothing to do: they are this node's while its connection lives."""
+
+    async def settled(self, tasks: Sequence[Task]) -> None:
+        """Ack them. One whose connection was lost is acked when it comes again to this node."""
+        for task in tasks:
+            self._settled.add(task.token)
+            for receipt in self._held.pop(task.token, ()):
+                await self._try(receipt, "ack")
+
+    async def release(self, tasks: Sequence[Task]) -> None:
+        """Back to their places in the queue."""
+        for task in tasks:
+            for receipt in self._held.pop(task.token, ()):
+                await self._try(receipt, "requeue")
+
+    async def _try(self, receipt: Receipt, what: str) -> None:
+        """Ack or requeue. In a session that has ended the broker has taken the message back already."""
+        session = self._link.session
+        if session is None or session.number != receipt.session:
+            return
+        with suppress(Exception):  # the session broke just now, which the next call notices
+            if what == "ack":
+                await receipt.message.ack()
+            else:
+                await receipt.message.nack(requeue=True)
+
+    async def failed(self, failures: Sequence[tuple[Task, str]]) -> None:
+        """To the queue `<queue>.failed`, with the error in the header `x-error`; then acked."""
+        aio_pika = library()
+        messages = []
+        for task, error in failures:
+            original = task.receipt.message
+            headers = {
+                **(original.headers or {}),
+                "x-error": without_passwords(error)[:MAX_ERROR_CHARS],
+                "x-failed-at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                "x-queue": self.queue,
+            }
+            messages.append(
+                aio_pika.Message(
+                    original.body,
+                    headers=headers,
+                    content_type=original.content_type,
+                    type=original.type,
+                    message_id=original.message_id,
+                    delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+                )
+            )
+        await self._publish(messages, self.failed_queue)
+        await self.settled([task for task, _ in failures])
+
+    async def add(self, values: Sequence[Any]) -> None:
+        """Persistent messages, confirmed by the broker when this returns."""
+        aio_pika = library()
+        messages = [
+            aio_pika.Message(
+                body,
+                content_type="application/json",
+                type=KIND,
+                message_id=uuid.uuid4().hex,
+                timestamp=datetime.now(UTC),
+                delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+            )
+            for body in encode_values(values)
+        ]
+        await self._publish(messages, self.queue)
+
+    async def _publish(self, messages: Sequence[Any], queue: str) -> None:
+        """With confirms; what was confirmed before an outage is not sent again."""
+        for start in range(0, len(messages), _CHUNK):
+            left = dict(enumerate(messages[start : start + _CHUNK]))
+
+            async def send(session: Session, left: dict[int, Any] = left) -> None:
+                async def one(number: int, message: Any) -> None:
+                    await session.publish.default_exchange.publish(message, routing_key=queue, mandatory=True)
+                    del left[number]
+
+                results = await asyncio.gather(
+                    *(one(number, message) for number, message in list(left.items())), return_exceptions=True
+                )
+                for result in results:
+                    if isinstance(result, BaseException):
+                        raise result
+
+            await self._link.ask(send)
+
+    async def backlog(self) -> Backlog:
+        """`taken` is known only while no other node consumes from the queue."""
+
+        async def look(session: Session) -> Backlog:
+            state = (await session.publish.declare_queue(self.queue, passive=True)).declaration_result
+            failed = (await session.publish.declare_queue(self.failed_queue, passive=True)).declaration_result
+            alone = (state.consumer_count or 0) <= 1
+            return Backlog(
+                (state.message_count or 0) + len(self._arrived),
+                len(self._held) if alone else None,
+                None,
+                failed.message_count,
+            )
+
+        return await self._link.ask(look)
+
+    def give_up_waiting(self) -> None:
+        """Calls that wait for an absent broker end soon."""
+        self._link.give_up_waiting()
+
+    async def close(self) -> None:
+        """RabbitMQ takes back what is unacked."""
+        await self._link.close()
+        self._held.clear()
+        self._arrived.clear()
+
+
+def _deliveries(message: AbstractIncomingMessage) -> int:
+    """Quorum queues count; others only tell a first delivery from a later one."""
+    counted = (message.headers or {}).get("x-delivery-count")
+    if isinstance(counted, int) and not isinstance(counted, bool):
+        return counted + 1
+    return 2 if message.redelivered else 1
+
+
+def _version(session: Session) -> tuple[int, int]:
+    """The broker's version from its greeting; (0, 0) when it tells none."""
+    connection: Any = session.connection
+    with suppress(AttributeError, KeyError, ValueError, TypeError):
+        properties = connection.transport.connection.server_properties
+        text = properties["version"]
+        major, minor = (text.decode() if isinstance(text, bytes) else str(text)).split(".")[:2]
+        return int(major), int(minor)
+    return 0, 0

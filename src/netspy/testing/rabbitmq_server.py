@@ -1,0 +1,236 @@
+"""A private RabbitMQ node for tests: real processes on free ports, with everything a test may do to a broker.
+
+with RabbitServer() as server:
+    url = server.url
+    server.kill()
+    server.start()  # the same port, the same data
+
+It takes some 5 s to start, so tests share one where they can. Its port mapper (epmd) is its own, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from netspy.testing.leash import Leash, kill_group, wait_until
+from netspy.testing.redis_server import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+START_TIMEOUT = 60.0
+STOP_TIMEOUT = 20.0
+
+_HELLO = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2: the protocol header
+_PROGRAMS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/usr/lib64/rabbitmq/bin/rabbitmq-server")
+"""Where packages keep the program itself: their wrapper on PATH switches to another user, and wants root for it."""
+
+
+def find_rabbitmq_server() -> str | None:
+    """The server program, or None. It also needs `epmd` (of Erlang) on PATH."""
+    if shutil.which("epmd") is None:
+        return None
+    for path in _PROGRAMS:
+        if Path(path).is_file():
+            return path
+    return shutil.which("rabbitmq-server") if os.geteuid() != 0 else None
+
+
+class RabbitServer:
+    """One node with its own folder; ended and removed with the block, or with this process.
+
+    `config` adds lines to rabbitmq.conf, e.g. {"consumer_timeout": "2000"}. The user is guest, the vhost /.
+    """
+
+    def __init__(self, *, config: Mapping[str, str] | None = None) -> None:
+        found = find_rabbitmq_server()
+        if found is None:
+            raise FileNotFoundError("rabbitmq-server (or Erlang's epmd) is not installed")
+        self.binary = found
+        self.host = "127.0.0.1"
+        self.port = 0
+        self.folder = Path(tempfile.mkdtemp(prefix="netspy-rabbitmq-"))
+        self._config = dict(config or {})
+        self._ports: tuple[int, int] = (0, 0)  # of the distribution, of epmd
+        self._process: subprocess.Popen[bytes] | None = None
+        self._epmd: subprocess.Popen[bytes] | None = None
+        self._leashes: list[Leash] = []
+        self._paused = False
+
+    @property
+    def url(self) -> str:
+        """amqp:// of the user guest and the vhost /."""
+        return f"amqp://guest:guest@{self.host}:{self.port}/"
+
+    @property
+    def pid(self) -> int:
+        """The node's process id, which is its group's, too. Raises RuntimeError when it isn't running."""
+        if self._process is None:
+            raise RuntimeError("the RabbitMQ node is not running")
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs (also while it is paused)."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """What the node has written so far."""
+        path = self.folder / "out"
+        return path.read_text("utf-8", "replace") if path.exists() else ""
+
+    # ---- what a test does to it
+
+    def kill(self) -> None:
+        """SIGKILL to all of it, and wait until it is gone. Confirmed persistent messages stay on the disk."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM, as a service manager does, and wait until it is gone. Files stay. Safe to call twice."""
+        self._end(signal.SIGTERM)
+
+    def pause(self) -> None:
+        """SIGSTOP to all of it: connections stay open, nothing is answered, until `resume`."""
+        os.killpg(self.pid, signal.SIGSTOP)
+        self._paused = True
+
+    def resume(self) -> None:
+        """SIGCONT after `pause`."""
+        if self.alive:
+            os.killpg(self.pid, signal.SIGCONT)
+        self._paused = False
+
+    # ---- life
+
+    def start(self) -> Self:
+        """Start it, on the same ports and data as before, and wait until it talks AMQP. Raises RuntimeError."""
+        if self.alive:
+            raise RuntimeError(f"the RabbitMQ node at {self.url} is already running")
+        if not self.port:
+            self.port, *rest = (free_port(), free_port(), free_port())
+            self._ports = (rest[0], rest[1])
+        self._write_config()
+        env = self._environment()
+        with (self.folder / "out").open("ab") as out:
+            self._epmd = subprocess.Popen(  # noqa: S603 - Erlang's own program
+                [shutil.which("epmd") or "epmd", "-port", str(self._ports[1]), "-address", self.host],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+            self._process = subprocess.Popen(  # noqa: S603 - the program just found
+                [self.binary],
+                env=env,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        self._leashes = [Leash(self._epmd.pid), Leash(self._process.pid, group=True)]
+        wait_until(lambda: not self.alive or self._ready(), START_TIMEOUT, step=0.05)
+        if self.alive and self._ready():
+            return self
+        log = self.log
+        self._end(signal.SIGKILL)
+        raise RuntimeError(f"{self.binary} did not start; the end of its log:\n{log[-2000:]}")
+
+    def _write_config(self) -> None:
+        lines = {
+            "listeners.tcp.1": f"{self.host}:{self.port}",
+            "vm_memory_high_watermark.absolute": "1GB",
+            "disk_free_limit.absolute": "50MB",
+            "log.console": "true",
+            "log.console.level": "warning",
+            "log.file": "false",
+            **self._config,
+        }
+        (self.folder / "rabbitmq.conf").write_text("".join(f"{k} = {v}\n" for k, v in lines.items()))
+        (self.folder / "enabled_plugins").write_text("[].\n")
+
+    def _environment(self) -> dict[str, str]:
+        distribution, epmd = self._ports
+        folder = self.folder
+        env = {
+            name: value for name, value in os.environ.items() if not name.startswith(("RABBITMQ_", "ERL_"))
+        }
+        return env | {
+            "HOME": str(folder),  # for a cookie of its own
+            "ERL_EPMD_PORT": str(epmd),
+            "ERL_EPMD_ADDRESS": self.host,
+            "RABBITMQ_NODENAME": f"netspy{self.port}@localhost",
+            "RABBITMQ_DIST_PORT": str(distribution),
+            "RABBITMQ_CONF_ENV_FILE": os.devnull,
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+            "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_PID_FILE": str(folder / "pid"),
+            # No busy waiting: several servers and the tests share the machine.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none "
+            "-kernel inet_dist_use_interface {127,0,0,1}",
+        }
+
+    def _ready(self) -> bool:
+        try:
+            with socket.create_connection((self.host, self.port), 2) as link:
+                link.sendall(_HELLO)
+                return bool(link.recv(64))
+        except OSError:
+            return False
+
+    def _end(self, number: int) -> None:
+        for leash in self._leashes:
+            leash.release()
+        self._leashes = []
+        process, self._process = self._process, None
+        if process is not None:
+            if self._paused:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGCONT)
+            if process.poll() is None and number != signal.SIGKILL:
+                process.send_signal(number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(STOP_TIMEOUT)
+            kill_group(process.pid)
+            process.wait()
+            # The listener belongs to a process of the group that isn't our child: wait for what it held.
+            wait_until(lambda: not self._listening(), STOP_TIMEOUT)
+        self._paused = False
+        epmd, self._epmd = self._epmd, None
+        if epmd is not None:
+            epmd.kill()
+            epmd.wait()
+
+    def _listening(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((self.host, self.port)) == 0
+
+    def close(self) -> None:
+        """Stop it and remove its folder. Safe to call twice."""
+        self._end(signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
