@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from netspy.messages.request import Request
 from netspy.messages.response import Response
-from netspy.messages.row import Row
+from netspy.messages.row import DeadRow, Row
 
 
 class SpiderLike(Protocol):
@@ -37,9 +37,15 @@ class WriteResult(Protocol):
 
 
 class ItemWriter(Protocol):
-    """Stores a batch in every pipeline it belongs to. Raises PipelineError when not even dead-lettering worked."""
+    """Stores a batch in every pipeline it belongs to. Raises PipelineError when not even dead-lettering worked.
 
+    `refuse` dead-letters rows that no pipeline is to have. `waiting` names the pipeline whose store is away.
+    """
+
+    @property
+    def waiting(self) -> str | None: ...
     async def write(self, batch: Sequence[Row]) -> WriteResult: ...
+    async def refuse(self, rows: Sequence[DeadRow]) -> None: ...
     def hurry(self, deadline: float) -> None: ...
     async def close(self) -> None: ...
 
@@ -58,6 +64,7 @@ class CountersLike(Protocol):
     def get(self, name: str) -> int: ...
     def own(self) -> dict[str, int]: ...
     def fail(self, reason: str) -> None: ...
+    def cover(self, rows: Sequence[Row]) -> None: ...
 
 
 class LoggerLike(Protocol):

@@ -8,13 +8,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from netspy import crash
 from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter, LoggerLike
 from netspy.engine.page import Page
 from netspy.engine.yields import Out
 from netspy.errors import PipelineError
+from netspy.messages.row import DeadRow
+
+_T = TypeVar("_T")
 
 
 class ItemBuffer:
@@ -85,6 +89,11 @@ class ItemBuffer:
             self._room.clear()
 
     @property
+    def waiting(self) -> str | None:
+        """The pipeline whose store is away, so that items wait for it; None when none is."""
+        return self._writer.waiting
+
+    @property
     def full(self) -> bool:
         """Whether `room` would wait."""
         return not self._room.is_set()
@@ -145,16 +154,44 @@ class ItemBuffer:
             self._on_stored()
 
     async def _store(self, batch: list[tuple[Page | None, Out]]) -> None:
-        keep = await self._unseen([out for _, out in batch])
-        if not keep:
-            return
+        outs = [out for _, out in batch]
+        refused = [out for out in outs if out.error]
+        if refused:
+            now = time.time()
+            dead = [DeadRow(out.row, out.error, now, out.item) for out in refused]
+            await self._insist(lambda: self._writer.refuse(dead))
+            self._counters.inc("item_failed", len(dead))
+            outs = [out for out in outs if not out.error]
+        keep, twins = await self._unseen(outs)
+        while keep:
+            stored = await self._write(keep)
+            keep, twins = self._wanted(twins, known=stored)
+
+    async def _write(self, keep: list[Out]) -> set[bytes]:
+        """Store or dead-letter; returns the fingerprints of what is stored."""
         rows = [out.row for out in keep]
         if crash.armed:
             crash.reached("before_store")
+        result = await self._insist(lambda: self._writer.write(rows))
+        if crash.armed:
+            crash.reached("after_store")
+        self._counters.inc("items", result.stored)
+        failed = set(result.failed_at)
+        if failed:
+            self._counters.inc("item_failed", result.failed)
+            keep = [out for at, out in enumerate(keep) if at not in failed]
+            rows = [out.row for out in keep]
+        self._counters.cover(rows)
+        stored = [out.fingerprint for out in keep if out.fingerprint is not None]
+        await self._mark(stored)
+        return set(stored)
+
+    async def _insist(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Again and again while nothing can be kept, not even as dead letters: nothing is acked meanwhile."""
         wait_s = 0.5
         while True:
             try:
-                result = await self._writer.write(rows)
+                result = await call()
             except PipelineError as error:
                 if self.stuck is None:
                     self._alert(
@@ -165,27 +202,14 @@ class ItemBuffer:
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, 15.0)
             else:
-                break
-        self.stuck = None
-        if crash.armed:
-            crash.reached("after_store")
-        self._counters.inc("items", result.stored)
-        if result.failed:
-            self._counters.inc("item_failed", result.failed)
-        failed = set(result.failed_at)
-        await self._mark(
-            [
-                out.fingerprint
-                for at, out in enumerate(keep)
-                if out.fingerprint is not None and at not in failed
-            ]
-        )
+                self.stuck = None
+                return result
 
-    async def _unseen(self, outs: list[Out]) -> list[Out]:
-        """Without the items that were stored before, or that stand twice in this batch."""
+    async def _unseen(self, outs: list[Out]) -> tuple[list[Out], list[Out]]:
+        """What is to be stored now, and its twins in this batch; without the items that were stored before."""
         asked = [out.fingerprint for out in outs if out.fingerprint is not None]
         if self._filter is None or not asked:
-            return outs
+            return outs, []
         try:
             flags = await self._filter.seen(asked)
         except Exception as error:
@@ -193,16 +217,24 @@ class ItemBuffer:
             self._counters.inc("dedup_degraded", len(asked))
             self._log.warning("item dedup is not available, items pass unchecked: {}", error)
             flags = [False] * len(asked)
-        known = {fingerprint for fingerprint, seen in zip(asked, flags, strict=True) if seen}
+        return self._wanted(outs, known={mark for mark, seen in zip(asked, flags, strict=True) if seen})
+
+    def _wanted(self, outs: list[Out], *, known: set[bytes]) -> tuple[list[Out], list[Out]]:
+        """Those that aren't known, each fingerprint once, and the others of it, which wait for how that one ends."""
         keep: list[Out] = []
+        twins: list[Out] = []
+        taken: set[bytes] = set()
         for out in outs:
-            if out.fingerprint is not None:
-                if out.fingerprint in known:
-                    self._counters.inc("item_dedup_dropped")
-                    continue
-                known.add(out.fingerprint)
-            keep.append(out)
-        return keep
+            if out.fingerprint is None:
+                keep.append(out)
+            elif out.fingerprint in known:
+                self._counters.inc("item_dedup_dropped")
+            elif out.fingerprint in taken:
+                twins.append(out)
+            else:
+                taken.add(out.fingerprint)
+                keep.append(out)
+        return keep, twins
 
     async def _mark(self, fingerprints: list[bytes]) -> None:
         if self._filter is None or not fingerprints:

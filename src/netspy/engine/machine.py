@@ -63,6 +63,7 @@ class Machine:
             shared=parts.shared,
             default_table=settings.ITEM_DEFAULT_TABLE,
             filter_items=parts.item_filter is not None,
+            validate_items=settings.ITEM_VALIDATE,
             ignore=parts.ignore,
             counters=parts.counters,
             logger=parts.logger,

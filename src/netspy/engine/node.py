@@ -390,6 +390,7 @@ class Node:
     def _may_claim(self) -> bool:
         return (
             not self._items.stuck
+            and self._items.waiting is None
             and len(self._held) < self._settings.SPIDER_MAX_UNACKED
             and not self._items.full
         )
@@ -527,6 +528,8 @@ class Node:
             state = f"store away for {time.monotonic() - self._outage_since:.0f} s"
         elif self._items.stuck:
             state = "items can't be stored"
+        elif self._items.waiting is not None:
+            state = f"waiting: the store of {self._items.waiting} is away"
         return NodeState(
             state, time.monotonic() - self._started, self._active, len(self._held), self._last_counts
         )

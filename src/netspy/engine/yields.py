@@ -18,7 +18,8 @@ from netspy.engine.contract import CountersLike, LoggerLike
 from netspy.errors import InvalidUrlError, ItemError, SerializationError, SpiderError
 from netspy.messages.callbacks import callback_problem, name_of
 from netspy.messages.entry import NewEntry
-from netspy.messages.item import Item, UpdateItem
+from netspy.messages.item import Item
+from netspy.messages.records import class_path, is_record, raw_row, row_of
 from netspy.messages.request import Request
 from netspy.messages.row import Row
 from netspy.messages.urls import require_http
@@ -54,10 +55,15 @@ class Origin:
 
 
 class Out(NamedTuple):
-    """One row with the fingerprint the item filter asks about; None = not deduplicated."""
+    """One row with the fingerprint the item filter asks about; None = not deduplicated.
+
+    `error`: why the item was refused; it is to be dead-lettered, with the class `item` that refused it.
+    """
 
     row: Row
     fingerprint: bytes | None
+    error: str = ""
+    item: str = ""
 
 
 class Yielded:
@@ -88,6 +94,7 @@ class Sorter:
         shared: bool,
         default_table: str,
         filter_items: bool,
+        validate_items: bool = False,
         ignore: Any,
         counters: CountersLike,
         logger: LoggerLike,
@@ -97,6 +104,7 @@ class Sorter:
         self._shared = shared
         self._table = default_table
         self._filter_items = filter_items
+        self._validate = validate_items
         self._ignore = ignore
         self._counters = counters
         self._log = logger
@@ -122,13 +130,16 @@ class Sorter:
                 self.sort(out, inner, origin)
         elif isinstance(value, dict):
             out.rows.append(Out(Row(self._table, dict(value)), None))
+        elif is_record(kind):
+            self._item(out, value, origin)
         elif callable(value) and not isinstance(value, type):
             self._call(value, origin)
         else:
             self._refuse(
                 origin,
                 f"yielded {kind.__name__} {_short(value)}, which netspy can't take: "
-                "yield a Request, an Item, a dict, a callable, None or a list of these",
+                "yield a Request, an Item, a dict, a dataclass instance, a msgspec Struct, a pydantic model, "
+                "a callable, None or a list of these",
             )
 
     def _call(self, function: Callable[[], Any], origin: Origin) -> None:
@@ -143,8 +154,11 @@ class Sorter:
                     origin, f"yielded {_short(function)}, which is `async def`; await it before the yield"
                 )
 
-    def _refuse(self, origin: Origin, text: str, counter: str = "parse_error") -> None:
-        self._counters.inc(counter)
+    def _refuse(self, origin: Origin, text: str) -> None:
+        self._counters.inc("parse_error")
+        self._complain(origin, text)
+
+    def _complain(self, origin: Origin, text: str) -> None:
         where = origin.where()
         self.complaints.error(where.partition(", while ")[0], f"{where}: {text}")
 
@@ -209,20 +223,20 @@ class Sorter:
         if entry is not None:
             out.children.append(entry)
 
-    def _item(self, out: Yielded, item: Item, origin: Origin) -> None:
+    def _item(self, out: Yielded, item: Any, origin: Origin) -> None:
         try:
-            item.pre_to_db()
-            update = item.update_key if isinstance(item, UpdateItem) else None
-            row = Row(item.table_name, item.to_dict(), item.pipelines, update, item.unique_key)
-            fingerprint = bytes.fromhex(item.fingerprint) if self._filter_items else None
+            out.rows.append(Out(*row_of(item, validate=self._validate, mark=self._filter_items)))
+            return
         except ItemError as error:
-            self._refuse(origin, f"yielded an item that can't be stored: {error}", "item_failed")
-            return
+            told = f"yielded an item that can't be stored: {error}"
+            why = str(error)
         except Exception as error:  # the item's own pre_to_db
-            text = f"yielded {type(item).__name__}, whose pre_to_db raised {_told(error)}"
-            self._refuse(origin, text, "item_failed")
-            return
-        out.rows.append(Out(row, fingerprint))
+            told = f"yielded {type(item).__name__}, whose pre_to_db raised {_told(error)}"
+            why = f"pre_to_db raised {_told(error)}"
+        self._complain(origin, f"{told}; it is dead-lettered")
+        out.rows.append(
+            Out(raw_row(item), None, f"{why}, yielded by {origin.where()}", class_path(type(item)))
+        )
 
 
 def _told(error: Exception) -> str:

@@ -54,7 +54,7 @@ class Item:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._table_default = snake_case(cls.__name__)
-        _check_keys(cls, "__unique_key__")
+        check_keys(cls, "__unique_key__")
         defaults: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
             if not issubclass(base, Item) or base.__module__ == __name__:
@@ -109,7 +109,7 @@ class Item:
     @property
     def pipelines(self) -> tuple[Any, ...] | None:
         """The class paths of its pipelines; None = all of ITEM_PIPELINES. May be set per item."""
-        return _as_tuple(self.__dict__.get("_pipelines") or self.__pipelines__) or None
+        return as_tuple(self.__dict__.get("_pipelines") or self.__pipelines__) or None
 
     @pipelines.setter
     def pipelines(self, value: Sequence[Any] | None) -> None:
@@ -118,7 +118,7 @@ class Item:
     @property
     def unique_key(self) -> tuple[str, ...]:
         """The names of the fields that make two items the same; empty: all fields do."""
-        return _as_tuple(self.__unique_key__)
+        return as_tuple(self.__unique_key__)
 
     @property
     def fingerprint(self) -> str:
@@ -127,21 +127,7 @@ class Item:
         A key of which every part is None tells nothing apart, so then all fields count. Raises ItemError when
         a key field isn't there.
         """
-        fields = self.to_dict()
-        if keys := self.unique_key:
-            missing = [name for name in keys if name not in fields]
-            if missing:
-                raise ItemError(
-                    f"{type(self).__name__} has no field {missing[0]!r}, which its __unique_key__ names; "
-                    f"it has {', '.join(fields) or 'none'}"
-                )
-            key = {name: fields[name] for name in keys}
-            if any(value is not None for value in key.values()):
-                return item_digest(self.table_name, key).hex()
-        return self._digest_of_all(fields)
-
-    def _digest_of_all(self, fields: dict[str, Any]) -> str:
-        return item_digest(self.table_name, {k: v for k, v in fields.items() if not _is_empty(v)}).hex()
+        return digest(type(self).__name__, self.table_name, self.to_dict(), self.unique_key).hex()
 
     def pre_to_db(self) -> None:
         """Called before the item goes to the pipelines; override it to clean fields. May raise ItemError."""
@@ -156,6 +142,33 @@ class Item:
         return f"{type(self).__name__}({fields:.400})"
 
 
+def digest(kind: str, table: str, fields: dict[str, Any], unique_key: tuple[str, ...]) -> bytes:
+    """What tells an item of class `kind` from others: its key's values, or all non-empty fields. Raises ItemError."""
+    if unique_key:
+        missing = [name for name in unique_key if name not in fields]
+        if missing:
+            raise ItemError(
+                f"{kind} has no field {missing[0]!r}, which its __unique_key__ names; "
+                f"it has {', '.join(fields) or 'none'}"
+            )
+        key = {name: fields[name] for name in unique_key}
+        if any(value is not None for value in key.values()):
+            return item_digest(table, key)
+    return _digest_of_all(table, fields)
+
+
+def digest_of_update(kind: str, table: str, fields: dict[str, Any], update_key: tuple[str, ...]) -> bytes:
+    """What tells an update from others: all non-empty fields. Raises ItemError for a key field without value."""
+    for name in update_key:
+        if fields.get(name) is None:
+            raise ItemError(f"{kind} needs a value for {name!r}, by which the rows to update are found")
+    return _digest_of_all(table, fields)
+
+
+def _digest_of_all(table: str, fields: dict[str, Any]) -> bytes:
+    return item_digest(table, {k: v for k, v in fields.items() if not _is_empty(v)})
+
+
 def _taken(name: str) -> str:
     return f"{name!r} is a name of Item itself; give the field another name"
 
@@ -168,15 +181,16 @@ def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, (str, bytes, list, tuple, dict, set)) and not value)
 
 
-def _as_tuple(value: Any) -> tuple[Any, ...]:
+def as_tuple(value: Any) -> tuple[Any, ...]:
     """One name, several or none."""
     return (value,) if isinstance(value, str) and value else tuple(value or ())
 
 
-def _check_keys(cls: type, attribute: str) -> None:
+def check_keys(cls: type, attribute: str) -> None:
+    """Raises ItemError when the class attribute isn't a field's name or several."""
     keys = getattr(cls, attribute, None)
     try:
-        names = _as_tuple(keys)
+        names = as_tuple(keys)
     except TypeError:
         names = (None,)
     if not all(isinstance(name, str) and name for name in names):
@@ -194,12 +208,12 @@ class UpdateItem(Item):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        _check_keys(cls, "__update_key__")
+        check_keys(cls, "__update_key__")
 
     @property
     def update_key(self) -> tuple[str, ...]:
         """The names of the fields by which rows are found. Raises ItemError when there are none."""
-        keys = _as_tuple(self.__update_key__) or self.unique_key
+        keys = as_tuple(self.__update_key__) or self.unique_key
         if not keys:
             raise ItemError(
                 f"{type(self).__name__} has neither __update_key__ nor __unique_key__, so nothing tells "
@@ -210,13 +224,8 @@ class UpdateItem(Item):
     @property
     def fingerprint(self) -> str:
         """32 hex digits of table and all non-empty fields. Raises ItemError for a key field without value."""
-        fields = self.to_dict()
-        for name in self.update_key:
-            if fields.get(name) is None:
-                raise ItemError(
-                    f"{type(self).__name__} needs a value for {name!r}, by which the rows to update are found"
-                )
-        return self._digest_of_all(fields)
+        name, fields = type(self).__name__, self.to_dict()
+        return digest_of_update(name, self.table_name, fields, self.update_key).hex()
 
 
 _RESERVED = frozenset(name for base in (Item, UpdateItem) for name in vars(base) if not name.startswith("_"))

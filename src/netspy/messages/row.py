@@ -1,4 +1,4 @@
-"""One item on its way to the pipelines."""
+"""One item on its way to the pipelines, or to the dead letters."""
 
 from __future__ import annotations
 
@@ -17,3 +17,16 @@ class Row(NamedTuple):
     pipelines: tuple[str, ...] | None = None
     update_keys: tuple[str, ...] | None = None
     unique_key: tuple[str, ...] = ()
+
+
+class DeadRow(NamedTuple):
+    """A row that isn't stored, why, and when (seconds since 1970).
+
+    `item` is the class path of an item that was refused before it came to a pipeline: written again, it is to be
+    made and checked anew.
+    """
+
+    row: Row
+    error: str
+    time: float
+    item: str = ""

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
+
+from netspy.observe.coverage import Coverage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from netspy.messages.row import Row
 
 NAMES: dict[str, str] = {
     # The documented run summary.
@@ -16,7 +24,7 @@ NAMES: dict[str, str] = {
     "parse_error": "callbacks that raised or yielded something unusable",
     "items": "items stored",
     "item_dedup_dropped": "items stored before",
-    "item_failed": "items dead-lettered",
+    "item_failed": "items refused or not stored; they are dead-lettered",
     "dedup_degraded": "requests let through because the dedup filter did not answer",
     # Ours.
     "pages": "answers received",
@@ -31,6 +39,9 @@ NAMES: dict[str, str] = {
     "callback_error": "other hooks that raised (errback, failed_request, start_callback …)",
     "pipeline_retry": "item batches tried again",
     "alerts": "alerts raised",
+    "tasks_taken": "tasks taken from the task source",
+    "tasks_done": "ends of tasks this node was told of: task_done called, update_task(ok=True) written",
+    "tasks_failed": "failed ends of tasks: task_failed called, update_task(ok=False) written",
 }
 """Every counter of netspy's own, with its meaning."""
 
@@ -76,6 +87,7 @@ class Counters:
         self.user: dict[str, int] = {}
         self.reasons: dict[str, int] = {}
         self.stats = UserStats(self)
+        self.coverage = Coverage()
 
     def inc(self, name: str, n: int = 1) -> None:
         """Add `n` to one of netspy's counters. Raises KeyError for an unknown name."""
@@ -93,6 +105,10 @@ class Counters:
         with self._lock:
             self._values["request_failed"] += 1
             _bounded_add(self.reasons, reason, 1, MAX_REASONS)
+
+    def cover(self, rows: Sequence[Row]) -> None:
+        """Count the fields of rows that were stored. From one thread only."""
+        self.coverage.add(rows)
 
     def get(self, name: str) -> int:
         """The value of a counter, netspy's or the spider's own; 0 when it was never counted."""

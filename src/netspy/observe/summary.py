@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from netspy.observe import coverage as coverages
 from netspy.observe.counters import NAMES, Counters
+from netspy.observe.coverage import TableCoverage
 from netspy.observe.log import without_passwords
 from netspy.observe.outcome import OUTCOMES, ExitCode, Outcome, causes_of, exit_code, outcome_of
 from netspy.observe.progress import duration, rate_text
@@ -26,7 +28,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """What a run did. `elapsed` in seconds, `rate` in pages per second, times in ISO 8601 (UTC).
 
     The counters are those of `netspy.observe.counters.NAMES`. `reasons` maps why requests failed for good to
-    how often, `user` holds the spider's own counters, `outputs` says where the items are.
+    how often, `user` holds the spider's own counters, `outputs` says where the items are. `coverage` has for each
+    table the `rows` stored and in how many of them each field was `filled`.
     """
 
     schema: int = 1
@@ -65,9 +68,13 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     callback_error: int = 0
     pipeline_retry: int = 0
     alerts: int = 0
+    tasks_taken: int = 0
+    tasks_done: int = 0
+    tasks_failed: int = 0
     reasons: dict[str, int] = {}
     user: dict[str, int] = {}
     outputs: list[str] = []
+    coverage: dict[str, TableCoverage] = {}
     started: str = ""
     finished: str = ""
 
@@ -106,6 +113,7 @@ def build(
         reasons=dict(counters.reasons),
         user=dict(counters.user),
         outputs=[without_passwords(output) for output in outputs],
+        coverage=counters.coverage.tables(),
         started=_iso(started),
         finished=_iso(finished),
         **own,
@@ -160,6 +168,7 @@ def merge(summaries: Sequence[RunSummary], *, fail_on_nothing_to_do: bool = Fals
         reasons=_added(one.reasons for one in summaries),
         user=_added(one.user for one in summaries),
         outputs=list(dict.fromkeys(output for one in summaries for output in one.outputs)),
+        coverage=coverages.added(one.coverage for one in summaries),
         started=started,
         finished=finished,
         **totals,
@@ -278,6 +287,9 @@ def human(summary: RunSummary) -> str:
     if s.item_failed:
         items.append(f"{s.item_failed:,} could not be stored (netspy retry --items)")
     lines.append(_row("items", ", ".join(items)))
+    lines += [
+        _row("coverage" if at == 0 else "", text) for at, text in enumerate(coverages.lines(s.coverage))
+    ]
     if s.reasons:
         lines.append(_row("failed", _top(s.reasons, "{count:,} × {name}")))
     for count, word in (

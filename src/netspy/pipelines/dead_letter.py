@@ -17,20 +17,12 @@ import msgspec
 
 from netspy.errors import NetspyError, PipelineError, SerializationError
 from netspy.messages.codec import is_plain, lift, lower
-from netspy.messages.row import Row
+from netspy.messages.row import DeadRow, Row
 from netspy.pipelines.shared_file import SharedFile, end_of_last_line, locked
 
 _DONE = b"#"  # put over the "{" of a replayed line
 _write = msgspec.json.Encoder().encode
 _read = msgspec.json.Decoder().decode
-
-
-class DeadRow(NamedTuple):
-    """A row, why it could not be stored, and when (seconds since 1970)."""
-
-    row: Row
-    error: str
-    time: float
 
 
 class Replayed(NamedTuple):

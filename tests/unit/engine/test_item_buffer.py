@@ -32,6 +32,15 @@ class Writer:
         self.gate.set()
         self.failures = 0
         self.refused = set()
+        self.buried = []
+        self.waiting = None
+
+    async def refuse(self, rows):
+        await self.gate.wait()
+        if self.failures:
+            self.failures -= 1
+            raise PipelineError("disk full")
+        self.buried += [(dead.row.data["n"], dead.error, dead.item) for dead in rows]
 
     async def write(self, batch):
         await self.gate.wait()
@@ -246,3 +255,83 @@ async def test_when_the_flushing_breaks_nobody_waits_for_it(make):
     assert page.pending == 1
     assert isinstance(rig.buffer.task.exception(), RuntimeError)
     await asyncio.wait_for(rig.buffer.flush_all(), 2)
+
+
+async def test_refused_items_are_dead_letters_before_their_page_is_over(make):
+    rig = make()
+    rig.writer.gate.clear()
+    page = Page()
+    bad = Out(Row("items", {"n": 2}), None, "price: wrong", "shop.Book")
+    rig.buffer.add(page, [*rows(1), bad, *rows(3)])
+    await asyncio.sleep(0.02)
+    assert page.done == 0
+    rig.writer.gate.set()
+    await rig.buffer.flush_all()
+    assert rig.writer.buried == [(2, "price: wrong", "shop.Book")]
+    assert rig.writer.batches == [[1, 3]]
+    assert (page.pending, page.done) == (0, 3)
+    assert (rig.counters.get("items"), rig.counters.get("item_failed")) == (2, 1)
+
+
+async def test_a_refused_item_that_can_not_be_kept_holds_its_page(make, monkeypatch):
+    rig = make()
+    rig.writer.failures = 2
+    page = Page()
+
+    async def sleep(seconds):
+        assert page.done == 0
+        assert rig.buffer.stuck == "disk full"
+
+    monkeypatch.setattr("netspy.engine.item_buffer.asyncio.sleep", sleep)
+    rig.buffer.add(page, [Out(Row("items", {"n": n}), None, "wrong") for n in range(3)])
+    await rig.buffer.flush_all()
+    monkeypatch.undo()
+    assert [n for n, _, _ in rig.writer.buried] == [0, 1, 2]
+    assert page.done == 3
+    assert [kind for kind, _ in rig.alerts] == ["items_stuck"]
+
+
+async def test_the_twin_of_a_row_that_failed_is_not_taken_for_known(make):
+    """Of equal keys in a batch the second is stored, or dead-lettered, when the first could not be stored."""
+
+    class Once(Writer):
+        async def write(self, batch):
+            self.refused = set() if self.batches else {1}
+            return await super().write(batch)
+
+    rig = make(item_filter=MemoryItemFilter(), batch_size=6)
+    rig.writer = rig.buffer._writer = Once()
+    page = Page()
+    rig.buffer.add(page, rows(1, 2, 1, 1, 2, 3, fingerprints=True))
+    await rig.buffer.flush_all()
+    assert rig.writer.batches == [[1, 2, 3], [1]]
+    assert (rig.counters.get("items"), rig.counters.get("item_failed")) == (3, 1)
+    assert rig.counters.get("item_dedup_dropped") == 2
+    assert page.done == 6
+
+
+async def test_twins_that_all_fail_are_all_counted_as_failed(make):
+    rig = make(item_filter=MemoryItemFilter())
+    rig.writer.refused = {1}
+    rig.buffer.add(Page(), rows(1, 1, 1, fingerprints=True))
+    await rig.buffer.flush_all()
+    assert rig.writer.batches == [[1], [1], [1]]
+    assert (rig.counters.get("item_failed"), rig.counters.get("item_dedup_dropped")) == (3, 0)
+
+
+async def test_the_fields_of_stored_rows_are_counted_and_of_failed_ones_not(make):
+    rig = make()
+    rig.writer.refused = {2}
+    more = [Out(Row("u", {"n": n, "price": None}), None) for n in (4, 5)]
+    rig.buffer.add(Page(), [*rows(1, 2, 3), *more])
+    await rig.buffer.flush_all()
+    counted = rig.counters.coverage.tables()
+    assert (counted["items"].rows, counted["items"].filled) == (2, {"n": 2})
+    assert (counted["u"].rows, counted["u"].filled) == (2, {"n": 2})
+
+
+async def test_the_buffer_says_which_store_is_waited_for(make):
+    rig = make()
+    assert rig.buffer.waiting is None
+    rig.writer.waiting = "MysqlPipeline"
+    assert rig.buffer.waiting == "MysqlPipeline"

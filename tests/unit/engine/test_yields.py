@@ -2,7 +2,10 @@
 
 import datetime as dt
 import re
+from dataclasses import dataclass
 
+import msgspec
+import pydantic
 import pytest
 
 from netspy.engine.callbacks import Callbacks
@@ -10,6 +13,7 @@ from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, fai
 from netspy.errors import RequestError, SpiderError
 from netspy.messages.item import Item, UpdateItem
 from netspy.messages.request import Request
+from netspy.messages.row import Row
 from netspy.observe.counters import Counters
 from netspy.spiders.air import AirSpider
 from netspy.spiders.base import BaseParser
@@ -50,7 +54,7 @@ def sorter(log, counters):
     return make_sorter(log, counters)
 
 
-def make_sorter(log, counters, *, shared=False, ignore=None):
+def make_sorter(log, counters, *, shared=False, ignore=None, validate=False):
     spider = News()
     return Sorter(
         spider,
@@ -58,6 +62,7 @@ def make_sorter(log, counters, *, shared=False, ignore=None):
         shared=shared,
         default_table="items",
         filter_items=True,
+        validate_items=validate,
         ignore=ignore,
         counters=counters,
         logger=log,
@@ -156,9 +161,56 @@ def test_an_item_at_fault_is_refused_alone(sorter, log, counters):
         __unique_key__ = ("sku",)
 
     out = sort(sorter, {"n": 1}, Bad(a=1), Keyed(other=1), {"n": 2})
-    assert [row.row.data["n"] for row in out.rows] == [1, 2]
-    assert counters.get("item_failed") == 2
+    assert [(row.row.table, row.row.data, bool(row.error)) for row in out.rows] == [
+        ("items", {"n": 1}, False), ("bad", {"a": 1}, True), ("keyed", {"other": 1}, True), ("items", {"n": 2}, False),
+    ]  # fmt: skip
+    bad, keyed = out.rows[1:3]
+    assert bad.error.startswith("pre_to_db raised ValueError: no price (test_yields.py:")
+    assert bad.error.endswith("yielded by News.parse, while handling http://example.com/")
+    assert keyed.error.startswith("Keyed has no field 'sku', which its __unique_key__ names")
+    assert (bad.item, bad.fingerprint) == (f"{__name__}.{Bad.__qualname__}", None)
+    assert counters.get("item_failed") == counters.get("parse_error") == 0, "counted where they are kept"
     assert "pre_to_db raised ValueError: no price (test_yields.py:" in log.lines[0]
+    assert "it is dead-lettered" in log.lines[0]
+
+
+def test_dataclasses_structs_and_models_are_items_too(sorter, log):
+    @dataclass
+    class BookItem:
+        __unique_key__ = "isbn"
+        isbn: str
+        tags: list[str]
+
+    class Price(msgspec.Struct):
+        __table_name__ = "prices"
+        __update_key__ = "isbn"
+        isbn: str
+
+    class Shop(pydantic.BaseModel):
+        __pipelines__ = ("a.B",)
+        name: str
+
+    out = sort(sorter, BookItem("a", ["x"]), [Price("b")], Shop(name="c"))
+    assert log.lines == []
+    book, price, shop = (one.row for one in out.rows)
+    assert book == Row("book", {"isbn": "a", "tags": ["x"]}, None, None, ("isbn",))
+    assert price == Row("prices", {"isbn": "b"}, None, ("isbn",), ())
+    assert shop == Row("shop", {"name": "c"}, ("a.B",), None, ())
+    assert all(one.fingerprint for one in out.rows)
+
+
+def test_types_are_checked_when_asked_for(log, counters):
+    @dataclass
+    class Book:
+        price: float
+
+    strict = make_sorter(log, counters, validate=True)
+    out = sort(strict, Book("12,50"), Book(12.5))
+    assert [one.error.partition(";")[0] for one in out.rows] == [
+        "Book.price: expected `float`, got `str`",
+        "",
+    ]
+    assert sort(make_sorter(log, counters), Book("12,50")).rows[0].error == ""
 
 
 def test_a_yielded_function_at_fault_is_refused_alone(sorter, log, counters):

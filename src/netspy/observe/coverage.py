@@ -1,0 +1,109 @@
+"""How often each field of each table was filled: what tells that a page changed its looks and a field stays empty."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from netspy.messages.row import Row
+
+MAX_TABLES = 50
+MAX_FIELDS = 200
+"""Of a table; what comes beyond these isn't counted: memory and the summary line stay bounded."""
+
+
+class TableCoverage(Struct, frozen=True):
+    """Rows stored, and for each field in how many of them it was filled: not None, no empty text or container."""
+
+    rows: int = 0
+    filled: dict[str, int] = {}
+
+
+class Coverage:
+    """Counts rows that were stored. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._filled: dict[str, Counter[str]] = {}
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Count the fields of these rows."""
+        tables: dict[str, list[str]] = {}
+        for row in rows:
+            names = tables.get(row.table)
+            if names is None:
+                if row.table not in self._rows and len(self._rows) >= MAX_TABLES:
+                    continue
+                self._rows.setdefault(row.table, 0)
+                names = tables[row.table] = []
+            self._rows[row.table] += 1
+            try:
+                # 0 and False are values; None, "", [] and {} are not.
+                names += [name for name, value in row.data.items() if value or value == 0]
+            except Exception:  # a value that is neither true nor false (an array)
+                names += [name for name, value in row.data.items() if value is not None]
+        for table, found in tables.items():
+            self._count(table, found)
+
+    def _count(self, table: str, names: list[str]) -> None:
+        filled = self._filled.setdefault(table, Counter())
+        filled.update(names)
+        if len(filled) > MAX_FIELDS:
+            for name in list(filled)[MAX_FIELDS:]:
+                del filled[name]
+
+    def tables(self) -> dict[str, TableCoverage]:
+        """What was counted."""
+        return {
+            table: TableCoverage(rows, {str(name): n for name, n in self._filled[table].items()})
+            for table, rows in self._rows.items()
+        }
+
+
+def added(parts: Iterable[Mapping[str, TableCoverage]]) -> dict[str, TableCoverage]:
+    """The coverage of several processes as one."""
+    total: dict[str, TableCoverage] = {}
+    for part in parts:
+        for table, one in part.items():
+            known = total.get(table, TableCoverage())
+            filled = Counter(known.filled)
+            filled.update(one.filled)
+            total[table] = TableCoverage(known.rows + one.rows, dict(filled))
+    return total
+
+
+def lines(coverage: Mapping[str, TableCoverage], *, most_fields: int = 8, most_tables: int = 8) -> list[str]:
+    """For people: a line for each table, the emptiest fields first, e.g. `books: 120 rows, price 83%, isbn 100%`."""
+    shown = []
+    ordered = sorted(coverage.items(), key=lambda pair: -pair[1].rows)
+    for table, one in ordered[:most_tables]:
+        if not one.rows or not one.filled:
+            continue
+        head = f"{table}: {one.rows:,} {'row' if one.rows == 1 else 'rows'}"
+        gaps = {name: n for name, n in one.filled.items() if n < one.rows}
+        if not gaps:
+            shown.append(
+                f"{head}, all {len(one.filled)} fields filled" if len(one.filled) > 1 else f"{head}, filled"
+            )
+            continue
+        fields = sorted(one.filled.items(), key=lambda pair: pair[1])
+        text = ", ".join(f"{name} {_percent(n, one.rows)}" for name, n in fields[:most_fields])
+        more = len(fields) - most_fields
+        shown.append(f"{head}, {text}{f', … {more} more fields' if more > 0 else ''}")
+    if len(ordered) > most_tables:
+        shown.append(f"… {len(ordered) - most_tables} more tables")
+    return shown
+
+
+def _percent(n: int, rows: int) -> str:
+    """Rounded, but never to 0% or 100% when it is neither."""
+    share = 100 * n / rows
+    if 0 < share < 1:
+        return "<1%"
+    if 99 < share < 100:
+        return ">99%"
+    return f"{share:.0f}%"
