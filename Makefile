@@ -7,7 +7,7 @@ TEST_WORKERS ?= 2
 FAST_TESTS := tests/unit tests/contract tests/surface
 LINTED := src tests examples scripts benchmarks
 
-.PHONY: help venv demo test faults check lint fast-tests servers bench chaos mutations long-run docs-settings lock clean
+.PHONY: help venv demo test test-stores faults check lint fast-tests servers bench chaos mutations long-run docs-settings lock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,13 @@ demo: $(STAMP) ## crawl a local shop with two node processes and an embedded Red
 
 test: $(STAMP) servers ## run the whole test suite (ARGS="-k name" for a part of it)
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)
+
+test-stores: $(STAMP) ## the stores' tests on a real server: URL=mongodb://… or URL=http://… (Elasticsearch, OpenSearch)
+	@case "$(URL)" in \
+	  mongodb://*|mongodb+srv://*) file=tests/contract/test_mongo_store.py ;; \
+	  http://*|https://*) file=tests/contract/test_elasticsearch_store.py ;; \
+	  *) echo "make test-stores URL=mongodb://host:27017, or URL=http://user:password@host:9200"; exit 2 ;; \
+	esac; STORE_URL="$(URL)" $(BIN)/pytest -v $$file $(ARGS)
 
 faults: $(STAMP) servers ## run the whole fault suite (some 15 minutes) and write docs/faults.md from its results
 	@mkdir -p build

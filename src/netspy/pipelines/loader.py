@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from netspy.settings import Settings
 
 _HERE = "netspy.pipelines."
-_BUILT_IN = ("console.ConsolePipeline", "csv.CsvPipeline", "jsonl.JsonlPipeline", "sqlite.SqlitePipeline")
-_NOT_BUILT = frozenset({"elasticsearch", "kafka", "mongo", "mysql", "parquet", "postgres", "redis", "s3"})
+_BUILT_IN = (
+    *("console.ConsolePipeline", "csv.CsvPipeline", "jsonl.JsonlPipeline", "sqlite.SqlitePipeline"),
+    *("parquet.ParquetPipeline", "mongo.MongoPipeline", "elasticsearch.ElasticsearchPipeline"),
+    "files.FilesPipeline",
+)
+_NOT_BUILT = frozenset({"kafka", "mysql", "postgres", "redis"})
 
 
 def load_pipelines(paths: Sequence[str | type | BasePipeline], settings: Settings) -> list[BasePipeline]:
@@ -43,6 +47,8 @@ def _made(path: str | type | BasePipeline, settings: Settings) -> BasePipeline:
     if isinstance(found, type):
         try:
             found = found()
+        except ConfigError:
+            raise  # a missing extra, or a setting, in its own words
         except Exception as error:
             raise ConfigError(
                 f"pipeline {named}: making it failed: {type(error).__name__}: {error}"
