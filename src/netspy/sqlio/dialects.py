@@ -93,11 +93,6 @@ class Dialect(NamedTuple):
             )
         return quoted.replace("%", "%%")
 
-    def null_safe_equals(self, name: str) -> str:
-        """`name` = a parameter, where NULL equals NULL."""
-        operator = {"mysql": "<=>", "postgresql": "IS NOT DISTINCT FROM", "sqlite": "IS"}[self.kind]
-        return f"{self.quote(name)} {operator} {self.mark}"
-
     def insert(self, table: str, columns: Sequence[str], rows: int = 1) -> str:
         """INSERT of `rows` rows into the quoted name `table`."""
         names = ", ".join(map(self.quote, columns))
@@ -125,9 +120,9 @@ class Dialect(NamedTuple):
         return f" ON CONFLICT{target} DO UPDATE SET {', '.join(changes)}"
 
     def update(self, table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
-        """UPDATE of `columns` where `keys` equal the parameters that follow (NULL equals NULL)."""
+        """UPDATE of `columns` where `keys` equal the parameters that follow; NULL equals nothing."""
         changes = ", ".join(f"{self.quote(c)} = {self.mark}" for c in columns)
-        found = " AND ".join(map(self.null_safe_equals, keys))
+        found = " AND ".join(f"{self.quote(k)} = {self.mark}" for k in keys)
         return f"UPDATE {table} SET {changes} WHERE {found}"  # noqa: S608 (quoted)
 
 

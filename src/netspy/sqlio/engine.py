@@ -140,6 +140,7 @@ def _postgres(
             keepalives_interval=idle,
             keepalives_count=3,
             tcp_user_timeout=round(read_timeout * 1000),
+            prepare_threshold=None,  # a pooler in between may not keep prepared statements
             **{"application_name": "netspy", **options},
         )
 

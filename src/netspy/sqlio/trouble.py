@@ -91,6 +91,8 @@ _PG_SCHEMA = frozenset({"42703", "42P01", "42704", "3F000"})
 _PG_SETUP_CLASSES = ("28", "3D")
 _PG_SETUP_WORDS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
 
+_LOCKS = frozenset({1020, 1205, 1213, 3572, "40001", "40P01", "55P03"})
+
 _SQLITE_TRANSIENT = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -185,6 +187,17 @@ def setup_error(error: BaseException) -> bool:
         return code.startswith(_PG_SETUP_CLASSES) or code == "42501"
     # A connection that psycopg could not make carries no code, only the server's text.
     return _named(inner, "OperationalError") and any(word in str(inner) for word in _PG_SETUP_WORDS)
+
+
+def lock_error(error: BaseException) -> bool:
+    """Whether other transactions were in the way: a deadlock, a lock, a serialization failure. Trying again at once
+    is right, since the server is well.
+    """
+    inner = driver_error(error)
+    code = error_code(inner)
+    if isinstance(inner, sqlite3.Error):
+        return isinstance(code, int) and code & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+    return code in _LOCKS
 
 
 def duplicate_in_statement(error: BaseException) -> bool:

@@ -1,0 +1,377 @@
+"""SQL databases: rows in bulk, keyed rows stored once, nothing altered silently."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from netspy.errors import ConfigError, ItemError, PipelineError, RowsFailedError
+from netspy.pipelines.base import BasePipeline
+from netspy.pipelines.sql_plan import Line, Shape, chars, chunks, in_order, packet_bytes, repeats
+from netspy.pipelines.sql_tables import Tables
+from netspy.pipelines.sql_values import bind, binder, exact_json
+from netspy.pipelines.values import as_sheet
+from netspy.sqlio import trouble
+from netspy.sqlio.address import read_url
+from netspy.sqlio.dialects import dialect_of
+from netspy.sqlio.engine import make_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sqlalchemy import Connection, Engine
+
+    from netspy.sqlio.address import SqlAddress
+    from netspy.sqlio.dialects import OnConflict
+    from netspy.sqlio.reflection import Table
+
+_MAX_ROWS = 1000  # of one statement
+_MAX_CHARS = 500_000
+_MARGIN = 4096  # bytes of a packet that are not the row: the statement itself
+
+
+class SqlTroubleError(PipelineError):
+    """The database refused, for a reason that isn't in the rows. `away`: it may take them later."""
+
+    def __init__(self, message: str, *, away: bool) -> None:
+        super().__init__(message)
+        self.away = away
+
+
+class _Into(NamedTuple):
+    """Where rows go, and what happens when one is there under `key`, or under some key of the table."""
+
+    table: Table
+    action: OnConflict
+    key: tuple[str, ...] | None
+
+
+class SqlPipeline(BasePipeline):
+    """Stores rows in the database SQL_URL: MySQL, MariaDB, PostgreSQL or SQLite.
+
+    - One batch is one transaction. Rows that can't be stored as they are (a value that doesn't fit its column, a NUL
+      in PostgreSQL's text) are reported one by one, the others are stored.
+    - A row whose unique key is there updates it (SQL_ON_CONFLICT); fields that it doesn't have stay as they are.
+    - A field without a column is reported once and handled by ITEM_UNKNOWN_COLUMNS.
+    - An UpdateItem changes the rows that its keys find; none is a failure of this row, or an insert with
+      ITEM_UPDATE_UPSERT.
+    """
+
+    url: str = ""
+    _engine: Engine | None = None
+
+    def __init__(self, url: str = "") -> None:
+        """`url`: a database to use in the place of SQL_URL."""
+        self.url = url or self.url
+
+    # what MySQL's and PostgreSQL's own pipelines define anew
+
+    def address(self) -> SqlAddress:
+        """The database. Raises ConfigError."""
+        url = self.url or self.settings.SQL_URL
+        if not url:
+            raise ConfigError("SQL_URL is empty; set it, e.g. to mysql://user:password@host/database")
+        return read_url(url, origin="SQL_URL")
+
+    def connections(self) -> int:
+        """The most connections to it."""
+        return self.settings.SQL_POOL_SIZE
+
+    def on_conflict(self) -> OnConflict:
+        """What becomes of a row whose key is there."""
+        return self.settings.SQL_ON_CONFLICT
+
+    def conflict_target(self) -> tuple[str, ...]:
+        """The key to go by whatever the item says; empty: the item's, else the table's."""
+        return ()
+
+    # BasePipeline
+
+    def where(self) -> str:
+        """The database, for the run's summary: no password."""
+        return self.address().shown
+
+    def open(self) -> None:
+        """Connect. Raises ConfigError for a wrong address, SqlTroubleError when the server can't be reached."""
+        self.close()
+        address = self.address()
+        engine = make_engine(address, pool_size=self.connections())
+        try:
+            with engine.connect() as connection:
+                self._dialect = dialect_of(connection)
+                self._packet = 0
+                if self._dialect.kind == "mysql":
+                    self._packet = int(connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one())
+        except Exception as error:
+            engine.dispose()
+            self._raise(error)
+        self._engine = engine
+        self._tables = Tables(engine, self._dialect, self.settings)
+        self._keys: dict[str, tuple[str, ...]] = {}
+
+    def describe(self, table: str, unique_key: tuple[str, ...]) -> None:
+        """Remember the unique key."""
+        if unique_key:
+            self._keys[table] = unique_key
+
+    def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> bool:
+        """Insert or upsert the batch in one transaction.
+
+        Raises RowsFailedError for rows at fault (the others are stored), ItemError when the database doesn't say
+        which, SqlTroubleError when it takes nothing now.
+        """
+        columns, rows = as_sheet(table, items)
+        key = self.conflict_target() or self._keys.get(table, ())
+        target = self._table(table, columns, rows, key)
+        shapes, failed = self._bound(target, rows)
+        into = _Into(target, self.on_conflict(), self._checked_key(target, key))
+        if len(shapes) > 1 and repeats(shapes, target.keys):
+            shapes = in_order(shapes)
+        for shape in shapes:
+            self._too_big(shape, failed)
+
+        def store(connection: Connection, max_rows: int = _MAX_ROWS) -> None:
+            for shape in shapes:
+                self._insert(connection, into, shape, max_rows)
+
+        try:
+            self._transaction(store)
+        except _RepeatedError:
+            self._transaction(lambda connection: store(connection, 1))
+        if failed:
+            raise RowsFailedError(failed)
+        return True
+
+    def update_items(self, table: str, items: Sequence[dict[str, Any]], update_keys: Sequence[str]) -> bool:
+        """Update the rows found by `update_keys`, in one transaction. Raises as `save_items`."""
+        if not update_keys:
+            raise ItemError(
+                f"an UpdateItem of table {table!r} names no __update_key__; its row can't be found"
+            )
+        columns, rows = as_sheet(table, items)
+        target = self._table(table, columns, rows, ())
+        if missing := [name for name in update_keys if target.column(name) is None]:
+            raise ItemError(
+                f"table {table!r} has no column {missing[0]!r}, by which an UpdateItem finds its row"
+            )
+        keys = tuple(found.name for name in update_keys if (found := target.column(name)) is not None)
+        shapes, failed = self._bound(target, rows, required=update_keys)
+        anew = _Into(target, "update", keys if target.has_key(keys) else None)
+        absent: dict[int, Exception] = {}
+
+        def change(connection: Connection) -> None:
+            absent.clear()
+            for shape in shapes:
+                changed = [name for name in shape.columns if name not in keys] or list(keys)
+                order = [shape.columns.index(name) for name in (*changed, *keys)]
+                sql = self._dialect.update(self._dialect.quote(target.name), changed, keys)
+                for line in shape.lines:
+                    done = connection.exec_driver_sql(sql, tuple(line.values[at] for at in order))
+                    if done.rowcount:
+                        continue
+                    if self.settings.ITEM_UPDATE_UPSERT:
+                        self._insert(connection, anew, Shape(shape.columns, [line]))
+                    else:
+                        shown = ", ".join(f"{k}={rows[line.place].get(k)!r:.80}" for k in update_keys)
+                        absent[line.place] = ItemError(f"no row of table {table!r} has {shown}")
+
+        self._transaction(change)
+        if failed or absent:
+            raise RowsFailedError({**failed, **absent})
+        return True
+
+    def is_away(self, error: Exception) -> bool | None:
+        """Whether the server can't be reached or refuses everybody, so that waiting for it helps."""
+        cause = error if isinstance(error, SqlTroubleError) else error.__cause__
+        return cause.away if isinstance(cause, SqlTroubleError) else None
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._engine is not None:
+            self._engine.dispose()
+            self._engine = None
+
+    # the table
+
+    def _table(
+        self, name: str, columns: Sequence[str], rows: list[dict[str, Any]], key: Sequence[str]
+    ) -> Table:
+        """The table as it is, after it was made or widened if the settings say so."""
+        try:
+            return self._tables.fitting(name, columns, rows, key)
+        except ItemError:
+            raise
+        except Exception as error:
+            self._raise(error)
+
+    def _checked_key(self, target: Table, key: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The columns of `key` when the table keeps them unique, else None, which is told once."""
+        if not key:
+            return None
+        found = [target.column(name) for name in key]
+        names = tuple(column.name for column in found if column is not None)
+        if len(names) == len(key) and target.has_key(names):
+            return names
+        if self.conflict_target():
+            raise ItemError(
+                f"table {target.name!r} has no unique index over {list(key)}, which POSTGRES_CONFLICT_TARGET names"
+            )
+        self._tables.say_once(
+            (target.name, *key),
+            f"table {target.name!r} has no unique index over {list(key)} (__unique_key__), so it can't keep them "
+            "unique: a row that is delivered twice may be there twice; create the index",
+        )
+        return None
+
+    # rows
+
+    def _bound(
+        self, target: Table, rows: list[dict[str, Any]], *, required: Sequence[str] = ()
+    ) -> tuple[list[Shape], dict[int, Exception]]:
+        """The rows as parameters, by shape, and those that can't be stored."""
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for place, row in enumerate(rows):
+            groups.setdefault(tuple(row), []).append(place)
+        shapes: list[Shape] = []
+        failed: dict[int, Exception] = {}
+        for fields, places in groups.items():
+            known = [(field, found) for field in fields if (found := target.column(field)) is not None]
+            unknown = [field for field in fields if target.column(field) is None]
+            names = [column.name for _, column in known]
+            gather = bool(unknown) and self.settings.ITEM_UNKNOWN_COLUMNS == "json"
+            if gather:
+                names.append(self._tables.extra_column(target).name)
+            problem = self._problem(target, fields, names, unknown, required)
+            if problem is not None:
+                failed.update(dict.fromkeys(places, problem))
+                continue
+            parameters = []
+            bad: dict[int, Exception] = {}
+            for field, column in known:
+                values, wrong = bind(
+                    binder(self._dialect.kind, column),
+                    self._dialect.kind,
+                    field,
+                    [rows[p][field] for p in places],
+                )
+                parameters.append(values)
+                bad |= wrong
+            if gather:
+                parameters.append(self._gathered(rows, places, unknown, bad))
+            for field in required:
+                at = [name for name, _ in known].index(field)
+                for number, value in enumerate(parameters[at]):
+                    if value is None:
+                        bad.setdefault(number, ItemError(f"an UpdateItem has no value for its key {field!r}"))
+            failed.update({places[number]: error for number, error in bad.items()})
+            lines = [
+                Line(places[number], values)
+                for number, values in enumerate(zip(*parameters, strict=True))
+                if number not in bad
+            ]
+            if lines:
+                shapes.append(Shape(tuple(names), lines))
+        return shapes, failed
+
+    def _problem(
+        self,
+        target: Table,
+        fields: Sequence[str],
+        names: Sequence[str],
+        unknown: Sequence[str],
+        required: Sequence[str],
+    ) -> ItemError | None:
+        """Why no row with these fields can be stored."""
+        if len(set(names)) < len(names):
+            return ItemError(f"two fields are one column of table {target.name!r}: {list(fields)}")
+        if unknown and self.settings.ITEM_UNKNOWN_COLUMNS == "error":
+            return ItemError(
+                f"table {target.name!r} has no column {unknown[0]!r} (ITEM_UNKNOWN_COLUMNS=error)"
+            )
+        if not names:
+            return ItemError(f"no field of the item is a column of table {target.name!r}: {list(fields)}")
+        if missing := [name for name in required if name not in fields]:
+            return ItemError(f"an UpdateItem has no value for its key {missing[0]!r}")
+        return None
+
+    def _gathered(
+        self, rows: list[dict[str, Any]], places: list[int], unknown: Sequence[str], bad: dict[int, Exception]
+    ) -> list[Any]:
+        texts: list[Any] = []
+        for number, place in enumerate(places):
+            try:
+                texts.append(exact_json({field: rows[place][field] for field in unknown}))
+            except ItemError as error:
+                texts.append(None)
+                bad[number] = error
+        return texts
+
+    def _too_big(self, shape: Shape, failed: dict[int, Exception]) -> None:
+        """Take out rows that the server would end the connection for, which looks as if it had died."""
+        if not self._packet:
+            return
+        for line in [line for line in shape.lines if chars(line.values) * 5 > self._packet - _MARGIN]:
+            size = packet_bytes(line.values) + _MARGIN
+            if size > self._packet:
+                shape.lines.remove(line)
+                failed[line.place] = ItemError(
+                    f"the row takes {size:,} bytes, over the server's max_allowed_packet of {self._packet:,}"
+                )
+
+    # statements
+
+    def _insert(self, connection: Connection, into: _Into, shape: Shape, max_rows: int = _MAX_ROWS) -> None:
+        dialect, columns = self._dialect, shape.columns
+        if not shape.lines:
+            return
+        by = self._conflict(into, columns)
+        tail = "" if by is None else dialect.on_conflict(columns, by, into.action)
+        name = dialect.quote(into.table.name)
+        if dialect.kind == "sqlite":
+            connection.exec_driver_sql(
+                dialect.insert(name, columns) + tail, [line.values for line in shape.lines]
+            )
+            return
+        most = max(1, min(max_rows, dialect.max_parameters // len(columns)))
+        limit = min(_MAX_CHARS, self._packet // 5) if self._packet else _MAX_CHARS
+        apart = by if dialect.kind == "postgresql" and into.action == "update" else None
+        for rows in chunks(shape, max_rows=most, max_chars=limit, apart=apart):
+            sql = dialect.insert(name, columns, len(rows)) + tail
+            connection.exec_driver_sql(sql, tuple(value for row in rows for value in row))
+
+    def _conflict(self, into: _Into, columns: Sequence[str]) -> tuple[str, ...] | None:
+        """The key that says that a row of these columns is there; empty: any key of the table; None: there is none."""
+        if into.action == "error" or not into.table.keys:
+            return None
+        if into.key:
+            return into.key
+        if self._dialect.kind == "mysql" or into.action == "nothing":
+            return ()
+        return next((key for key in into.table.keys if set(key) <= set(columns)), None)
+
+    def _transaction(self, work: Callable[[Connection], None]) -> None:
+        if self._engine is None:
+            raise PipelineError("the pipeline is not open")
+        try:
+            with self._engine.begin() as connection:
+                work(connection)
+        except Exception as error:
+            if trouble.duplicate_in_statement(error):
+                raise _RepeatedError from None
+            self._raise(error)
+
+    def _raise(self, error: Exception) -> NoReturn:
+        """The error in one line, without rows, SQL and passwords, as what the writer goes by."""
+        if isinstance(error, ConfigError | PipelineError | ItemError):
+            raise error
+        line = trouble.one_line(error)
+        if self._engine is not None and (trouble.schema_error(error) or trouble.data_error(error)):
+            self._tables.forget()
+        if trouble.data_error(error):
+            raise ItemError(line) from None
+        locked = trouble.lock_error(error)
+        away = (trouble.transient(error) and not locked) or trouble.setup_error(error)
+        raise SqlTroubleError(line, away=away) from None
+
+
+class _RepeatedError(Exception):
+    """A statement met one row twice."""

@@ -1,0 +1,130 @@
+"""Which statements a batch becomes: rows of one shape together, in an order that changes nothing. No I/O here."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_TO_ESCAPE = re.compile(r"[\0\n\r\x1a'\"\\]")  # doubled by PyMySQL in a text
+
+
+class Line(NamedTuple):
+    """One row: its place in the batch and its parameters in the order of its shape's columns."""
+
+    place: int
+    values: tuple[Any, ...]
+
+
+class Shape(NamedTuple):
+    """Rows that give the same columns."""
+
+    columns: tuple[str, ...]
+    lines: list[Line]
+
+
+def identities(shape: Shape, key: Sequence[str]) -> list[Any] | None:
+    """For each row what makes it unique under `key`: None where a part is missing or NULL, which equals nothing."""
+    try:
+        at = [shape.columns.index(name) for name in key]
+    except ValueError:
+        return None
+    found: list[Any] = []
+    for line in shape.lines:
+        parts = tuple(line.values[i] for i in at)
+        found.append(None if None in parts else tuple(map(_alike, parts)))
+    return found
+
+
+def _alike(value: Any) -> Any:
+    """Values that some server takes for equal: it may ignore case and blanks at the end."""
+    return value.casefold().rstrip() if type(value) is str else value
+
+
+def repeats(shapes: Sequence[Shape], keys: Sequence[Sequence[str]]) -> bool:
+    """Whether some row of the batch may be the same as an earlier one, so that their order matters."""
+    for key in keys:
+        seen: set[Any] = set()
+        for shape in shapes:
+            for one in identities(shape, key) or ():
+                if one is None:
+                    continue
+                if one in seen:
+                    return True
+                seen.add(one)
+    return False
+
+
+def in_order(shapes: Sequence[Shape]) -> list[Shape]:
+    """The rows as they came, in as many shapes as that takes."""
+    rows = sorted(
+        ((line, shape.columns) for shape in shapes for line in shape.lines), key=lambda row: row[0].place
+    )
+    return [
+        Shape(columns, [line for line, _ in same]) for columns, same in groupby(rows, key=lambda row: row[1])
+    ]
+
+
+def chunks(
+    shape: Shape, *, max_rows: int, max_chars: int, apart: Sequence[str] | None = None
+) -> Iterator[list[tuple[Any, ...]]]:
+    """Parameters of one statement at a time: at most `max_rows` rows and about `max_chars` of text and bytes.
+
+    With `apart` no statement has two rows that are equal under that key.
+    """
+    rows = [line.values for line in shape.lines]
+    ids = identities(shape, apart) if apart else None
+    if ids is None and _widest(rows) * len(rows) <= max_chars:
+        for start in range(0, len(rows), max_rows):
+            yield rows[start : start + max_rows]
+        return
+    chunk: list[tuple[Any, ...]] = []
+    seen: set[Any] = set()
+    size = 0
+    for at, row in enumerate(rows):
+        one = ids[at] if ids is not None else None
+        width = chars(row)
+        if chunk and (
+            len(chunk) >= max_rows or size + width > max_chars or (one is not None and one in seen)
+        ):
+            yield chunk
+            chunk, size = [], 0
+            seen.clear()
+        chunk.append(row)
+        seen.add(one)
+        size += width
+    if chunk:
+        yield chunk
+
+
+def _widest(rows: Sequence[tuple[Any, ...]]) -> int:
+    """No row has more characters than this."""
+    if not rows:
+        return 0
+    longest = 0
+    for column in zip(*rows, strict=True):
+        sized = [len(value) for value in column if type(value) is str or type(value) is bytes]
+        longest += max(sized, default=0) + 8
+    return longest
+
+
+def chars(row: Sequence[Any]) -> int:
+    """About how long a row's parameters are."""
+    return sum(len(value) if type(value) is str or type(value) is bytes else 8 for value in row)
+
+
+def packet_bytes(row: Sequence[Any]) -> int:
+    """The most bytes that a row takes in a text that PyMySQL makes of it."""
+    total = 0
+    for value in row:
+        if type(value) is str:
+            total += len(value.encode()) + len(_TO_ESCAPE.findall(value)) + 4
+        elif type(value) is bytes:
+            text = value.decode("ascii", "surrogateescape")
+            total += len(value) + len(_TO_ESCAPE.findall(text)) + 12
+        else:
+            total += len(str(value)) + 4
+    return total
