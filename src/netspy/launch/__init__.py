@@ -7,6 +7,7 @@ from typing import Any
 
 from netspy.errors import NetspyError
 from netspy.launch.single import config_problem, failure_summary, run_single, write_line
+from netspy.launch.stops import Stops
 from netspy.observe import summary as summaries
 from netspy.observe.summary import RunSummary
 
@@ -21,30 +22,42 @@ class SpiderExit(SystemExit):
 
 def start(spider: Any, *, processes: int = 1) -> RunSummary:
     """Run to the end, print the human block (stderr) and the summary line (stdout, last). See BaseParser.start."""
+    stops = Stops()
+    try:
+        summary, wanted, problem = _run(spider, processes, stops)
+        if problem:
+            # What the user has to mend gets one line, not a traceback.
+            sys.stdout.flush()
+            print(f"netspy: error: {problem}", file=sys.stderr, flush=True)  # noqa: T201 - the one line promised
+        else:
+            print(summaries.human(summary), file=sys.stderr, flush=True)  # noqa: T201 - the run's result
+        leaving = SpiderExit(summary) if summary.exit_code else None
+        if leaving is not None:
+            stops.told(leaving)
+        if wanted:
+            write_line(summary)
+    except BaseException:
+        stops.release()
+        raise
+    if leaving is None:
+        stops.release()
+        return summary
+    try:
+        raise leaving
+    finally:
+        del leaving  # else it lives on in its own traceback, and `stops` can't tell that it was caught
+
+
+def _run(spider: Any, processes: int, stops: Stops) -> tuple[RunSummary, bool, str]:
+    """The run's summary, whether its line is wanted, and what kept it from starting."""
     try:
         config_problem(spider, processes)
         if processes > 1:
             from netspy.launch.fleet import run_fleet
 
-            summary, settings, problem = run_fleet(spider, processes)
+            summary, settings, problem = run_fleet(spider, processes, stops)
         else:
-            (summary, settings), problem = run_single(spider, progress=True), ""
-        wanted = settings.RUN_SUMMARY_ENABLE
+            (summary, settings), problem = run_single(spider, progress=True, stops=stops), ""
     except NetspyError as error:
-        summary, wanted, problem = failure_summary(spider, error), True, str(error)
-    if problem:
-        # What the user has to mend gets one line, not a traceback.
-        sys.stdout.flush()
-        print(f"netspy: error: {problem}", file=sys.stderr, flush=True)  # noqa: T201 - the one line promised
-    say(summary, wanted=wanted, human=not problem)
-    if summary.exit_code:
-        raise SpiderExit(summary)
-    return summary
-
-
-def say(summary: RunSummary, *, wanted: bool, human: bool) -> None:
-    """The block for people on stderr, then the line for programs as the last one on stdout."""
-    if human:
-        print(summaries.human(summary), file=sys.stderr, flush=True)  # noqa: T201 - the run's result
-    if wanted:
-        write_line(summary)
+        return failure_summary(spider, error), True, str(error)
+    return summary, settings.RUN_SUMMARY_ENABLE, problem

@@ -138,8 +138,9 @@ def _main(
 ) -> None:
     # A group of its own: Ctrl-C on the terminal is for the parent, which passes it on once.
     os.setpgrp()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # The node's event loop heeds them while it runs. When it is over the report is on its way, which nothing may cut.
+    signal.signal(signal.SIGINT, _is_leaving)
+    signal.signal(signal.SIGTERM, _is_leaving)
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     for fd in foreign:
         os.close(fd)
@@ -167,6 +168,10 @@ def _main(
         send(failure_summary(spider, error), str(error))
     sys.stdout.flush()
     sys.stderr.flush()
+
+
+def _is_leaving(_number: int, _frame: Any) -> None:
+    """Nothing: the parent kills a node that takes too long."""
 
 
 def _text(fd: int) -> io.TextIOWrapper:

@@ -20,6 +20,7 @@ from netspy import assembly
 from netspy.errors import ConfigError
 from netspy.launch.child import STOP_SIGNALS, Child, Lifeline, fork
 from netspy.launch.relay import Relay
+from netspy.launch.stops import Stops
 from netspy.launch.watch import Watch
 from netspy.observe import log
 from netspy.observe import summary as summaries
@@ -48,12 +49,13 @@ class FleetEnd(NamedTuple):
     error: str = ""
 
 
-def run_fleet(spider: Any, processes: int) -> FleetEnd:
+def run_fleet(spider: Any, processes: int, stops: Stops | None = None) -> FleetEnd:
     """Start `processes` nodes and wait for all of them.
 
     Signals to the parent go to the nodes: the first stops gracefully, the second at once (what still lives after
-    1.5 s is killed), Ctrl-Z pauses all. A node that dies is reported; the others take its requests over. Raises
-    ConfigError, StoreUnavailableError.
+    1.5 s is killed), Ctrl-Z pauses all. A node that dies is reported; the others take its requests over. When all are
+    gone `stops` heeds the signals; without it, the handlers from before are in place again. Raises ConfigError,
+    StoreUnavailableError.
     """
     if sys.platform == "win32" or "fork" not in multiprocessing.get_all_start_methods():
         raise ConfigError(
@@ -73,7 +75,7 @@ def run_fleet(spider: Any, processes: int) -> FleetEnd:
             # The grace is for nodes that start apart. These start together and see one seeding lock: whoever finds it
             # over and everything empty need not wait.
             spider.override_settings({"SPIDER_STARTUP_GRACE": 0.0})
-        with _Signals(children).passed_on() as signals:
+        with _Signals(children, stops).passed_on() as signals:
             lifeline = Lifeline()
             _start(children, spider, processes, lifeline)
             relay = Relay([(c.out, "stdout") for c in children] + [(c.err, "stderr") for c in children])
@@ -208,10 +210,11 @@ def _summed(
 class _Signals:
     """Signals to the parent, passed on to the nodes."""
 
-    def __init__(self, children: list[Child]) -> None:
+    def __init__(self, children: list[Child], stops: Stops | None) -> None:
         self.count = 0
         self.kill_at: float | None = None
         self._children = children
+        self._stops = stops
 
     @contextmanager
     def passed_on(self) -> Iterator[_Signals]:
@@ -226,7 +229,10 @@ class _Signals:
             yield self
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                if self._stops is None or number not in STOP_SIGNALS:
+                    signal.signal(number, handler)
+            if self._stops is not None:
+                self._stops.hold(bool(self.count))
 
     def _pass_on(self, number: int, _frame: Any) -> None:
         self.count += 1

@@ -14,6 +14,7 @@ from netspy import assembly
 from netspy.engine.node import Node, force_exit
 from netspy.errors import ConfigError, NetspyError
 from netspy.launch.observer import Observer
+from netspy.launch.stops import Stops
 from netspy.observe import log
 from netspy.observe import summary as summaries
 from netspy.observe.outcome import ExitCode, crash_of, exit_code_of, outcome_of
@@ -78,11 +79,13 @@ def run_single(
     progress: bool = False,
     setup_log: bool = True,
     on_forced: Callable[[RunSummary], None] | None = None,
+    stops: Stops | None = None,
 ) -> Done:
     """Crawl in this process until the end. Raises ConfigError, StoreUnavailableError for a start that can't be.
 
     Without `setup_log` the caller has set up the log and said the warnings about settings. `on_forced` is called at
-    a second signal, in the place of printing the summary line; it has to end the process.
+    a second signal, in the place of printing the summary line; it has to end the process. `stops` heeds signals
+    after the end; without it, the handlers from before are in place again.
     """
     config_problem(spider, 1)
     loaded = spider.load_settings()
@@ -92,6 +95,7 @@ def run_single(
         for warning in loaded.warnings:
             spider.logger.warning("{}", warning)
     spider.begin_run()
+    before = Stops()
     shown: Progress = make_progress(settings) if progress else NoProgress()
     try:
         with assembly.embedded_store(spider, settings) as settings:
@@ -101,13 +105,18 @@ def run_single(
 
                 factory = uvloop.new_event_loop
             with asyncio.Runner(loop_factory=factory) as runner:
-                return runner.run(_run(spider, settings, shown, on_forced or _say_and_leave))
+                return runner.run(_run(spider, settings, shown, on_forced or _say_and_leave, before, stops))
     finally:
         shown.close()
 
 
 async def _run(
-    spider: Any, settings: Settings, shown: Progress, on_forced: Callable[[RunSummary], None]
+    spider: Any,
+    settings: Settings,
+    shown: Progress,
+    on_forced: Callable[[RunSummary], None],
+    before: Stops,
+    stops: Stops | None,
 ) -> Done:
     loop = asyncio.get_running_loop()
     started = datetime.now(UTC)
@@ -116,21 +125,34 @@ async def _run(
     node = Node(built.parts._replace(observe=observer.look, observe_every_s=observer.every_s))
     spider._running = Running(node, loop)  # noqa: SLF001 - the spider's own handle for stop()
     built.on_outage(node.outage)
-    restore = _catch_signals(loop, node, built, lambda: on_forced(_forced(spider, built, started, shown)))
+
+    def forced() -> None:
+        on_forced(_forced(spider, built, started, shown))
+
+    seen, unheed = _catch_signals(loop, node, built, forced)
     try:
-        ended = await node.run()
-    finally:
-        restore()
-        spider._running = None  # noqa: SLF001
-        built.close()
-    finished = datetime.now(UTC)
-    await built.after(node, ended)
+        try:
+            ended = await node.run()
+        finally:
+            spider._running = None  # noqa: SLF001
+            built.close()
+        finished = datetime.now(UTC)
+        await built.after(node, ended)
+    except BaseException:
+        unheed()
+        before.release()
+        raise
+    unheed()
+    if stops is None:
+        before.release()
+    else:
+        stops.hold(bool(seen), forced)
     totals = observer.totals() if built.parts.shared else spider.counters.own()
     outcome, code = summaries.judged(
         ended.outcome, totals, signal=ended.signal, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO
     )
     if outcome in {"nothing_to_do", "all_failed"} and not (totals["request_failed"] or totals["item_failed"]):
-        spider.logger.warning("nothing was crawled: {}", _why_nothing(totals))
+        spider.logger.warning("nothing was crawled: {}", spider.why_nothing() or _why_nothing(totals))
     summary = summaries.build(
         spider.counters, spider=spider.name, kind=spider.kind, outcome=outcome, code=code, started=started,
         finished=finished, elapsed_s=(finished - started).total_seconds(),
@@ -152,12 +174,11 @@ def _why_nothing(totals: dict[str, int]) -> str:
 
 def _catch_signals(
     loop: asyncio.AbstractEventLoop, node: Node, built: Any, forced: Callable[[], None]
-) -> Callable[[], None]:
-    """First SIGINT or SIGTERM: a graceful stop. Second: out at once. Returns what undoes it."""
-    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
-        return lambda: None
-
+) -> tuple[list[int], Callable[[], None]]:
+    """First SIGINT or SIGTERM: a graceful stop. Second: out at once. The signals so far, and what undoes it."""
     seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
+        return seen, lambda: None
 
     def handle(number: signal.Signals) -> None:
         seen.append(number)
@@ -175,11 +196,11 @@ def _catch_signals(
     # A fleet's parent blocks them while it forks, so that none comes before there is somebody to heed it.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
-    def restore() -> None:
+    def undo() -> None:
         for number in numbers:
             loop.remove_signal_handler(number)
 
-    return restore
+    return seen, undo
 
 
 def _forced(spider: Any, built: Any, started: datetime, shown: Progress) -> RunSummary:

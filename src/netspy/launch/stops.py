@@ -1,0 +1,99 @@
+"""What SIGINT and SIGTERM do from the end of a run's work until its process is gone.
+
+While a run works, its event loop (or a fleet's parent) heeds them. Python's own handlers would take over when that ends:
+a second press then is a KeyboardInterrupt in the middle of the summary, or a death by the signal after a last line that
+told another exit code. So they stay in hand:
+
+- until the last line is written a second signal is what it always is, the end at once;
+- after it the process is as good as gone: a further signal changes nothing, unless something holds the process up for
+  more than a second; then it ends at once, with the code that the last line told;
+- code that caught the SystemExit and goes on has the handlers from before the run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_PATIENCE_S = 1.0
+"""How long after the last line a process may take to end by itself while it is told to stop."""
+
+
+class Stops:
+    """The signals of one run. Made before it begins, in the main thread; elsewhere it does nothing."""
+
+    def __init__(self) -> None:
+        self._mine = threading.current_thread() is threading.main_thread() and sys.platform != "win32"
+        self._before: dict[int, Any] = {}
+        self._forced: Callable[[], None] | None = None
+        self._count = 0
+        self._exit: weakref.ref[SystemExit] | None = None
+        self._code = 0
+        self._told_at = 0.0
+        self._root: CodeType | None = None
+        if self._mine:
+            self._before = {number: signal.getsignal(number) for number in _NUMBERS}
+
+    def hold(self, stopping: bool, forced: Callable[[], None] | None = None) -> None:
+        """The work is over. `stopping`: a signal has ended it, so the next one calls `forced`."""
+        if self._mine:
+            self._count = int(stopping)
+            self._forced = forced
+            self._take(self._held)
+
+    def told(self, leaving: SystemExit) -> None:
+        """The last line is about to be written, and `leaving` raised. Call `release` when it isn't."""
+        if self._mine and self._count:
+            self._exit = weakref.ref(leaving)
+            self._code = int(leaving.code or 0)
+            self._told_at = time.monotonic()
+            self._root = _root(sys._getframe()).f_code  # noqa: SLF001 - what signal handlers are given
+            self._take(self._late)
+            atexit.register(self._at_exit)
+        else:
+            self.release()
+
+    def release(self) -> None:
+        """The handlers from before the run."""
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _take(self, handler: Callable[[int, FrameType | None], None]) -> None:
+        for number in _NUMBERS:
+            signal.signal(number, handler)
+
+    def _held(self, _number: int, _frame: FrameType | None) -> None:
+        self._count += 1
+        if self._count > 1 and self._forced is not None:
+            self._forced()
+
+    def _late(self, number: int, frame: FrameType | None) -> None:
+        on_its_way = self._exit is not None and self._exit() is not None
+        if not on_its_way and frame is not None and _root(frame).f_code is self._root:
+            # The program that caught the SystemExit goes on, and this is its own affair.
+            self.release()
+            os.kill(os.getpid(), number)
+        elif time.monotonic() - self._told_at > _PATIENCE_S:
+            os._exit(self._code)
+
+    def _at_exit(self) -> None:
+        """The interpreter resets all handlers but this one while it frees what it holds."""
+        for number in _NUMBERS:
+            if signal.getsignal(number) == self._late:
+                signal.signal(number, signal.SIG_IGN)
+
+
+def _root(frame: FrameType) -> FrameType:
+    """The outermost frame: the program's while it runs, another one while the interpreter shuts down."""
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame
