@@ -6,6 +6,7 @@ import importlib
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,8 +19,9 @@ from netspy.messages.urls import compile_ignore
 from netspy.observe.alerts import Alerts
 from netspy.observe.throttle import Throttled
 from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.events import PipelineEvent
 from netspy.pipelines.loader import load_pipelines
-from netspy.pipelines.writer import BatchWriter, PipelineEvent
+from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 
 if TYPE_CHECKING:
@@ -189,7 +191,7 @@ def build(spider: Any, settings: Settings) -> Built:
     writer = kind(
         pipelines,
         settings,
-        dead_letter=DeadLetterFile(settings.FAILED_ITEM_PATH),
+        dead_letter=_dead_letters(built, spider, settings, alerts),
         on_event=_pipeline_events(built, spider, alerts),
     )
 
@@ -246,18 +248,46 @@ def _sender(spider: Any) -> Callable[[str, str], None]:
     return send
 
 
+def _dead_letters(built: Built, spider: Any, settings: Settings, alerts: Alerts) -> Any:
+    """The file, or the shared store with the file behind it. Raises ConfigError, MissingExtraError."""
+    file = DeadLetterFile(settings.FAILED_ITEM_PATH)
+    if not settings.FAILED_ITEM_URL:
+        return file
+    from netspy.pipelines.letters_shared import SharedLetters, open_store
+    from netspy.policy.run_scope import run_scope
+
+    job = run_scope(settings, spider.name, getattr(spider, "redis_key", None)).job
+    store = open_store(settings, job)
+    if store is None:
+        return file
+    built.closers.append(store.close)
+
+    def trouble(message: str) -> None:
+        alerts.raise_alert("dead_letters_local", message)
+
+    return SharedLetters(store, file, trouble)
+
+
 def _pipeline_events(built: Built, spider: Any, alerts: Alerts) -> Callable[[PipelineEvent], None]:
-    """What happens to pipelines: alarming events are alerts, the others log lines, and not too many of them."""
-    retries = Throttled(lambda line: spider.logger.info("{}", line), limit=5, interval_s=10.0)
+    """What happens to pipelines: alarming events are alerts, the others log lines; what has one cause is said once in a
+    while, with how often it came.
+    """
+    every_s = built.settings.WARNING_INTERVAL or 60.0
+    retries = Throttled(lambda line: spider.logger.info("{}", line), limit=1, interval_s=every_s)
+    letters = Throttled(lambda line: spider.logger.warning("{}", line), limit=1, interval_s=every_s)
     others = Throttled(lambda line: spider.logger.warning("{}", line), limit=20, interval_s=10.0)
-    built.closers += [lambda: retries.flush(everything=True), lambda: others.flush(everything=True)]
+    built.closers += [partial(kept.flush, everything=True) for kept in (retries, letters, others)]
 
     def tell(event: PipelineEvent) -> None:
-        if event.kind in {"down", "dead_letter", "stuck"}:
-            alerts.raise_alert(f"pipeline_{event.kind}", event.message)
+        cause = f"{event.pipeline} {event.table} {event.cause}"
+        if event.kind in {"down", "up", "stuck"}:
+            alerts.raise_alert(f"pipeline_{event.kind}", event.message, about=event.pipeline)
+        elif event.kind == "dead_letter":
+            letters(cause, event.message)
+            alerts.raise_alert("pipeline_dead_letter", event.message, about=event.pipeline, logged=True)
         elif event.kind == "retry":
             spider.counters.inc("pipeline_retry")
-            retries(event.pipeline, event.message)
+            retries(cause, event.message)
         else:
             others(event.kind, event.message)
 

@@ -36,21 +36,27 @@ class Alerts:
         self._lock = threading.Lock()
         self._logger = get_logger("alert")
 
-    def raise_alert(self, kind: str, message: str) -> bool:
-        """Say `message` unless this `kind` was alerted within the interval. True when it was said."""
+    def raise_alert(self, kind: str, message: str, *, about: str = "", logged: bool = False) -> bool:
+        """Say `message` unless this `kind` was alerted within the interval. True when it was said.
+
+        `about` keeps apart alerts of one kind about different things (a few: pipelines, say). `logged`: the log has
+        it already.
+        """
         now = self._clock()
+        key = f"{kind} {about}"
         with self._lock:
-            last = self._last.get(kind)
+            last = self._last.get(key)
             if last is not None and now - last < self._interval_s:
-                self._held[kind] = self._held.get(kind, 0) + 1
+                self._held[key] = self._held.get(key, 0) + 1
                 return False
-            self._last[kind] = now
-            held = self._held.pop(kind, 0)
+            self._last[key] = now
+            held = self._held.pop(key, 0)
         if self._count is not None:
             self._count()
         if held:
             message = f"{message} ({held:,} more of this kind since the last alert)"
-        self._logger.warning("{}: {}", kind, message)
+        if not logged:
+            self._logger.warning("{}: {}", kind, message)
         if self._send is not None:
             try:
                 self._send(kind, message)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from netspy.errors import ConfigError, PipelineError
-from netspy.pipelines.dead_letter import DeadRow
+from netspy.messages.row import DeadRow
 from netspy.pipelines.deadline import Deadline
 from netspy.pipelines.events import Events, PipelineEvent
 from netspy.pipelines.feeding import Failure, Feeder

@@ -147,6 +147,14 @@ PAGE: tuple[KeyDoc, ...] = (
         _RUN,
     ),
     KeyDoc(
+        "job:failed_items",
+        "list",
+        "dead-lettered items as JSON (FAILED_ITEM_URL); `:lock` is a string, held by a running replay",
+        "any node",
+        "`netspy retry`",
+        "permanent, also in a run",
+    ),
+    KeyDoc(
         "prefix:<task_key>:tasks",
         "list",
         "TaskSpider's tasks, outside the run scope",
@@ -216,6 +224,11 @@ class DedupKeys:
         layers = max(self.max_layers, known_layers)
         bits = [f"{self.base}:bloom"] + [f"{self.base}:bloom:{n}" for n in range(1, layers)]
         return [*bits, self.count, self.layout, self.exact]
+
+
+def failed_items(job: str) -> str:
+    """The list of dead-lettered items."""
+    return f"{job}:failed_items"
 
 
 class RunKeys:

@@ -1,0 +1,104 @@
+"""A dead letter as a line of JSON, the same in a file and in a shared store.
+
+`table`, `data`, `pipelines` (the ones that lack the row; null = all), `update_keys`, `unique_key`, `error`, `time`
+(ISO 8601), and `item` for an item that was refused before it came to a pipeline: the path of its class. Values come
+back with their types (`netspy.messages.codec`).
+"""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from netspy.errors import SerializationError
+from netspy.messages.codec import is_plain, lift, lower
+from netspy.messages.row import DeadRow, Row
+
+_write = msgspec.json.Encoder().encode
+_read = msgspec.json.Decoder().decode
+
+
+def line_of(dead: DeadRow) -> bytes:
+    """The letter as a line with its end. What can't travel is kept as text, which the error then says."""
+    row = dead.row
+    record: dict[str, Any] = {
+        "table": row.table,
+        "data": row.data,
+        "pipelines": None if row.pipelines is None else list(row.pipelines),
+        "update_keys": None if row.update_keys is None else list(row.update_keys),
+        "unique_key": list(row.unique_key),
+        "error": dead.error,
+        "time": datetime.fromtimestamp(dead.time, UTC).isoformat(timespec="milliseconds"),
+    }
+    if dead.item:
+        record["item"] = dead.item
+    try:
+        return _encoded(record)
+    except SerializationError as error:
+        record["data"] = _tame(row.data, ())
+        record["error"] = f"{dead.error} (kept with some values as text: {error})"
+        return _encoded(record)
+
+
+def _encoded(record: dict[str, Any]) -> bytes:
+    if is_plain(record):
+        with suppress(UnicodeEncodeError):
+            return _write(record) + b"\n"
+    return _write(lift(record)) + b"\n"
+
+
+def _tame(value: Any, path: tuple[int, ...]) -> Any:
+    """`value` with everything that can't travel replaced by its text, or by the type it derives from."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bool | int):
+        return value if isinstance(value, bool) else int(value)
+    if isinstance(value, float):
+        return float(value)
+    if id(value) in path or len(path) > 50:
+        return "<contains itself>" if id(value) in path else repr(value)
+    inside = (*path, id(value))
+    if isinstance(value, Mapping):
+        return {str(key): _tame(inner, inside) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_tame(inner, inside) for inner in value]
+    try:
+        lift(value)
+    except SerializationError:
+        return repr(value)
+    return value
+
+
+def parsed(line: bytes) -> DeadRow:
+    """Raises ValueError (DecodeError, UnicodeDecodeError), SerializationError."""
+    record = lower(_read(line))
+    if not (
+        isinstance(record, dict)
+        and isinstance(record.get("table"), str)
+        and isinstance(record.get("data"), dict)
+    ):
+        raise ValueError("no dead letter: it needs 'table' and 'data'")  # noqa: TRY004 (the line is wrong)
+    row = Row(
+        record["table"],
+        record["data"],
+        _names(record, "pipelines"),
+        _names(record, "update_keys"),
+        _names(record, "unique_key") or (),
+    )
+    at = record.get("time")
+    when = datetime.fromisoformat(at).timestamp() if isinstance(at, str) else clock.time()
+    return DeadRow(row, str(record.get("error", "")), when, str(record.get("item", "")))
+
+
+def _names(record: dict[str, Any], field: str) -> tuple[str, ...] | None:
+    names = record.get(field)
+    if names is None:
+        return None
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ValueError(f"no dead letter: {field!r} must be a list of names")
+    return tuple(names)
