@@ -16,6 +16,7 @@ from netspy.testing.clock import FakeClock
 from netspy.testing.servers import RedisServer, find_embedded_server, find_redis_server
 from netspy.testing.site import LocalSite
 from support.missing import missing
+from support.shared_server import shared_server
 from support.sql import (  # noqa: F401 - fixtures for every test
     any_sql,
     mariadb,
@@ -29,6 +30,8 @@ from support.sql import (  # noqa: F401 - fixtures for every test
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from netspy.testing.kafka_mock import KafkaMock
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +102,31 @@ def embedded_dir(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "data"
     yield folder
     EmbeddedRedis(folder).stop()
+
+
+@pytest.fixture(scope="session")
+def rabbit_url(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
+    """A RabbitMQ node for all workers of the session; give each test queues of its own."""
+    from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
+
+    if find_rabbitmq_server() is None:
+        missing("no rabbitmq-server on this machine")
+    base = tmp_path_factory.getbasetemp()
+    with shared_server(
+        base if worker_id == "master" else base.parent, "rabbitmq", lambda: RabbitServer().start()
+    ) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaMock]:
+    """librdkafka's mock cluster; give each test topics and groups of its own, and leave it up."""
+    from netspy.testing.kafka_mock import KafkaMock, find_librdkafka
+
+    if find_librdkafka() is None:
+        missing("confluent-kafka is not installed")
+    with KafkaMock() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ blocking and has threads of its own; it belongs into one thread of ours, never o
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,6 +97,22 @@ def library() -> Any:
     return confluent_kafka
 
 
+def library_part(name: str) -> Any:
+    """A module of confluent_kafka, e.g. `admin`."""
+    library()
+    return importlib.import_module(f"confluent_kafka.{name}")
+
+
+_CONSUMERS_OWN = (
+    "group.",
+    "session.",
+    "heartbeat.",
+    "max.poll.",
+    "auto.",
+    "fetch.",
+    "isolation.",
+    "partition.",
+)
 _COMMON: dict[str, Any] = {
     "log_level": 0,  # it writes on stderr; errors that matter come through calls and callbacks
     "reconnect.backoff.ms": 50,
@@ -108,9 +125,7 @@ _COMMON: dict[str, Any] = {
 def make_producer(address: KafkaAddress, **config: Any) -> Any:
     """A producer that waits for all in-sync replicas and sends nothing twice by itself. Raises ConfigError."""
     return _made(
-        "Producer",
-        address,
-        {"enable.idempotence": True, "linger.ms": 5, "compression.type": "lz4", **config},
+        "Producer", address, {"enable.idempotence": True, "linger.ms": 5, "compression.type": "lz4", **config}
     )
 
 
@@ -119,23 +134,36 @@ def make_consumer(address: KafkaAddress, group: str, **config: Any) -> Any:
     ConfigError.
     """
     fixed = {"group.id": group, "enable.auto.commit": False, "enable.auto.offset.store": False}
-    defaults = {"auto.offset.reset": "earliest", "partition.assignment.strategy": "cooperative-sticky"}
+    defaults = {
+        "auto.offset.reset": "earliest",
+        "partition.assignment.strategy": "cooperative-sticky",
+        "allow.auto.create.topics": True,
+    }
     return _made("Consumer", address, {**defaults, **config}, fixed)
+
+
+def make_admin(address: KafkaAddress) -> Any:
+    """A client for questions about offsets. Raises ConfigError."""
+    return _made("AdminClient", address, {})
 
 
 def _made(
     kind: str, address: KafkaAddress, config: Mapping[str, Any], fixed: Mapping[str, Any] | None = None
 ) -> Any:
     kafka = library()
+    given = address.config
+    if kind != "Consumer":  # the other clients complain about a consumer's properties
+        given = {name: value for name, value in given.items() if not name.startswith(_CONSUMERS_OWN)}
     whole = {
         **_COMMON,
         **config,
-        **address.config,
+        **given,
         **(fixed or {}),
         "bootstrap.servers": address.servers,
     }
+    home = library_part("admin") if kind == "AdminClient" else kafka
     try:
-        return getattr(kafka, kind)(whole)
+        return getattr(home, kind)(whole)
     except kafka.KafkaException as error:
         raise ConfigError(
             f"Kafka at {address.shown}: {one_line(error)}; correct the query of its address"

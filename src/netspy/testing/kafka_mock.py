@@ -186,6 +186,9 @@ class _Cluster:
             function.restype, function.argtypes = result, arguments
         why = ctypes.create_string_buffer(512)
         conf = lib.rd_kafka_conf_new()
+        lib.rd_kafka_conf_set(
+            conf, b"log_level", b"0", why, len(why)
+        )  # it would complain about having no brokers
         handle = lib.rd_kafka_new(_PRODUCER, conf, why, len(why))
         if not handle:
             raise RuntimeError(why.value.decode())

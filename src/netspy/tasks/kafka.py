@@ -1,0 +1,386 @@
+"""Tasks in a Kafka topic: `kafka://host:9092,host:9092/topic?group=name`.
+
+All nodes are members of one consumer group. A task is a message; its token is `topic-partition-offset-timestamp` (the
+timestamp tells apart the messages of a topic that was deleted and made again). Kafka keeps one number per partition,
+so what may be committed is the first task that isn't settled: after a crash the tasks behind it come again, and are
+recognised by their tokens. At most `open` of them (1000 by default) may lie behind it per partition; a partition that
+is full is paused.
+
+When the group moves a partition to another node, its tasks are no longer ours: what wasn't committed is delivered
+there again. When a partition comes back to the node that still works on its tasks, these are not handed out twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import CancelledError as ThreadGone
+from concurrent.futures import Future
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from netspy.brokers import kafka as brokers
+from netspy.brokers.address import count, word
+from netspy.errors import ConfigError, SerializationError, StoreLostError, StoreUnavailableError
+from netspy.policy.failed_record import MAX_ERROR_CHARS
+from netspy.settings import Settings, without_passwords
+from netspy.tasks.contract import Backlog, Task
+from netspy.tasks.kafka_thread import KafkaThread, Marks
+from netspy.tasks.wire import KIND, SettledLately, decode_value, encode_values, token_of
+
+if TYPE_CHECKING:
+    from netspy.brokers.kafka import KafkaAddress
+
+T = TypeVar("T")
+
+OPTIONS = {"group": word, "open": count}
+MOST_OPEN = 1000
+BACKOFF_FIRST_S, BACKOFF_CAP_S = 0.1, 2.0
+
+_JOIN_S = 15.0  # how long a take waits for the group to give out partitions
+_ARRIVAL_S = 5.0  # how long messages that the broker has may take to arrive
+_COMMIT_S = 5.0  # how long `settled` waits for the commit; it is tried on in the background
+_CLOSE_S = 12.0
+_STEP_S = 0.01
+
+
+class Receipt(NamedTuple):
+    """Where a task lies, and its message as it came."""
+
+    partition: int
+    offset: int
+    body: bytes
+    headers: list[tuple[str, bytes]]
+
+
+class KafkaTaskSource:
+    """See the module's text. One member of the group."""
+
+    holds = True
+
+    def __init__(
+        self,
+        url: str,
+        settings: Settings,
+        *,
+        topic: str,
+        group: str,
+        servers: Sequence[str] = (),
+        on_outage: Callable[[bool, float], None] | None = None,
+        name: str = "TASK_SOURCE",
+    ) -> None:
+        """`topic`, `group` and `servers` are used when the URL names none. Nothing is sent yet. Raises ConfigError
+        for a wrong URL.
+        """
+        self._address: KafkaAddress = brokers.read_kafka(url, name=name, servers=servers, own=OPTIONS)
+        self.topic = self._address.topic or topic
+        self.failed_topic = f"{self.topic}.failed"
+        self.group: str = self._address.options.get("group", group)
+        self.shown = self._address.shown
+        self._most_open: int = self._address.options.get("open", MOST_OPEN)
+        for what in (self.topic, self.failed_topic):
+            if not brokers.is_topic(what):
+                raise ConfigError(
+                    f"{name}={self.shown!r}: {what!r} can't be a topic of Kafka (letters, digits, dots, hyphens and "
+                    "underscores, at most 249); name one in the URL: kafka://host:9092/topic"
+                )
+        self._start_timeout_s = settings.REDIS_START_TIMEOUT
+        self._outage_timeout_s = settings.REDIS_OUTAGE_TIMEOUT
+        self._on_outage = on_outage
+        self._thread: KafkaThread | None = None
+        self._stop = asyncio.Event()
+        self._closed = False
+        self._away_since: float | None = None
+        self._held: dict[str, Receipt] = {}
+        self._settled = SettledLately()
+        self._returned: list[Task] = []
+        self._failures = 0
+
+    # connection
+
+    async def open(self) -> None:
+        """Join the group and wait for its partitions. Raises ConfigError, also for a topic that isn't there."""
+        brokers.library()
+        thread = self._thread = KafkaThread(self._address, self.topic, self.group, self._most_open)
+        thread.start()
+        started = time.monotonic()
+        last = ""
+        while True:
+            left = max(0.0, started + self._start_timeout_s - time.monotonic())
+            try:
+                if await self._asked(thread.partitions):
+                    break
+            except Exception as error:
+                trouble = brokers.trouble_of(error)
+                last = brokers.one_line(error)
+                if not left and trouble == "topic":
+                    await self.close()
+                    raise brokers.no_topic(self._address, self.topic) from None
+                refused = thread.refused or (error if trouble == "config" else None)
+                if refused is not None:
+                    await self.close()
+                    raise brokers.unusable(self._address, refused) from None
+            if not left:
+                await self.close()
+                raise self._unavailable(last, self._start_timeout_s)
+            await asyncio.sleep(min(0.1, left))
+        await self._asked(thread.subscribe)
+        await self._until(thread.assigned.is_set, min(_JOIN_S, self._start_timeout_s))
+
+    async def _asked(self, function: Callable[[], T]) -> T:
+        """What a call gives in the thread of the clients."""
+        thread = self._running
+        try:
+            return await asyncio.wrap_future(thread.call(function))
+        except (asyncio.CancelledError, ThreadGone):
+            if thread.alive:
+                raise
+            raise StoreLostError(f"the connection to Kafka at {self.shown} is closed") from None
+
+    async def _behind(self, places: Callable[[], tuple[dict[int, int], Marks, Marks]]) -> int:
+        """How many messages lie between the places and the ends of their partitions."""
+        at, first, end = await self._asked(places)
+        if not at:
+            await self._asked(self._running.partitions)  # are the brokers there at all?
+        total = 0
+        for number, place in at.items():
+            low = (await asyncio.wrap_future(first[number])).offset
+            high = (await asyncio.wrap_future(end[number])).offset
+            total += max(0, high - max(place, low))
+        return total
+
+    @property
+    def _running(self) -> KafkaThread:
+        if self._thread is None:
+            raise StoreLostError(f"the connection to Kafka at {self.shown} is closed")
+        return self._thread
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What `ask` gives; it is called again while the brokers are away."""
+        started = time.monotonic()
+        failures = 0
+        while True:
+            try:
+                answer = await ask()
+            except Exception as error:
+                if not _is_kafka(error):
+                    raise
+                failures += 1
+                await self._wait(error, failures, started)
+            else:
+                self._back()
+                return answer
+
+    async def _wait(self, error: Any, failures: int, started: float) -> None:
+        thread = self._thread
+        refused = thread.refused if thread is not None else None
+        if refused is not None or brokers.trouble_of(error) == "config":
+            raise brokers.unusable(self._address, refused or error) from None
+        now = time.monotonic()
+        if self._away_since is None:
+            self._away_since = now
+            if self._on_outage is not None:
+                self._on_outage(True, 0.0)
+        if self._stop.is_set():
+            raise StoreUnavailableError(
+                f"Kafka at {self.shown} is away ({brokers.one_line(error)}) and the node is stopping"
+            ) from None
+        if self._outage_timeout_s and now - started >= self._outage_timeout_s:
+            raise self._unavailable(brokers.one_line(error), self._outage_timeout_s) from None
+        delay = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2 ** min(failures, 10)) * random.uniform(0.5, 1)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), delay)
+
+    def _back(self) -> None:
+        if self._away_since is None:
+            return
+        gone, self._away_since = time.monotonic() - self._away_since, None
+        if self._on_outage is not None:
+            self._on_outage(False, gone)
+
+    def _unavailable(self, why: str, waited_s: float) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"Kafka at {self.shown} did not answer within {waited_s:g} s ({why}); start it, or correct its address"
+        )
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() >= end or self._stop.is_set():
+                return condition()
+            await asyncio.sleep(_STEP_S)
+        return True
+
+    # tasks
+
+    async def take(self, limit: int) -> list[Task]:
+        """Up to `limit` messages of the partitions that are this node's now."""
+        tasks = self._returned[:limit]
+        del self._returned[:limit]
+        while len(tasks) < limit:
+            thread = self._thread
+            if thread is None or (not thread.arrived and (tasks or not await self._arrival(thread))):
+                break
+            # One batch, so that what the thread does meanwhile can't change the queue under our hands.
+            batch: list[Any] = []
+            while len(batch) + len(tasks) < limit:
+                try:
+                    batch.append(thread.arrived.popleft())
+                except IndexError:
+                    break
+            for message in batch:
+                task = await self._received(message)
+                if task is not None:
+                    tasks.append(task)
+        return tasks
+
+    async def _arrival(self, thread: KafkaThread) -> bool:
+        """Whether messages are there, now or within the time that fetching takes."""
+        await self._until(thread.assigned.is_set, _JOIN_S)
+        if thread.arrived:
+            return True
+        if not await self._patiently(lambda: self._behind(thread.unread)):
+            return bool(thread.arrived)
+        return await self._until(lambda: bool(thread.arrived), _ARRIVAL_S)
+
+    async def _received(self, message: Any) -> Task | None:
+        """The message as a task, unless it is one that this node knows or one that can't be read."""
+        partition, offset = message.partition(), message.offset()
+        token = token_of(f"{self.topic}-{partition}-{offset}-{max(0, message.timestamp()[1])}")
+        headers = message.headers() or []
+        receipt = Receipt(partition, offset, message.value() or b"", headers)
+        if token in self._settled:
+            await self._settle([receipt])
+            return None
+        if token in self._held:
+            return None  # it came back to us with its partition: settling it counts again
+        self._held[token] = receipt
+        try:
+            value = decode_value(receipt.body, ours=(_KIND_HEADER in headers))
+        except SerializationError as error:
+            await self.failed([(Task(token, None, receipt), str(error))])
+            return None
+        return Task(token, value, receipt)
+
+    async def keep(self, tasks: Sequence[Task]) -> None:
+        """Nothing to do: the thread stays in the group while the node lives."""
+
+    async def settled(self, tasks: Sequence[Task]) -> None:
+        """Done with; committed as far as the tasks before them are settled, too."""
+        for task in tasks:
+            self._held.pop(task.token, None)
+            self._settled.add(task.token)
+        await self._settle([task.receipt for task in tasks])
+
+    async def _settle(self, receipts: Sequence[Receipt]) -> None:
+        thread = self._thread
+        if thread is None or self._closed or not receipts:
+            return
+        waiter: Future[None] = Future()
+        places = [(receipt.partition, receipt.offset) for receipt in receipts]
+        await self._asked(lambda: thread.settle(places, waiter))
+        with suppress(TimeoutError, asyncio.CancelledError, ThreadGone):
+            await self._first(asyncio.wrap_future(waiter), _COMMIT_S)
+
+    async def _first(self, future: asyncio.Future[T], seconds: float | None) -> T | None:
+        """The future's result; None when time is over or waiting was given up."""
+        stop: asyncio.Future[Any] = asyncio.ensure_future(self._stop.wait())
+        try:
+            both: set[asyncio.Future[Any]] = {future, stop}
+            await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+        return future.result() if future.done() else None
+
+    async def release(self, tasks: Sequence[Task]) -> None:
+        """Kafka can't take a message back: this node hands them out again, or after `close` another one."""
+        self._returned[:0] = [
+            task._replace(deliveries=task.deliveries + 1) for task in tasks if task.token in self._held
+        ]
+
+    async def failed(self, failures: Sequence[tuple[Task, str]]) -> None:
+        """To the topic `<topic>.failed`, with the error in the header `error`; then settled."""
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds").encode()
+        messages = [
+            (
+                task.receipt.body,
+                [
+                    *task.receipt.headers,
+                    ("error", without_passwords(error)[:MAX_ERROR_CHARS].encode("utf-8", "replace")),
+                    ("failed-at", moment),
+                    ("offset", f"{self.topic}/{task.receipt.partition}/{task.receipt.offset}".encode()),
+                ],
+            )
+            for task, error in failures
+        ]
+        await self._write(self.failed_topic, messages)
+        self._failures += len(messages)
+        await self.settled([task for task, _ in failures])
+
+    async def add(self, values: Sequence[Any]) -> None:
+        """Acknowledged by all in-sync replicas when this returns."""
+        await self._write(self.topic, [(body, [_KIND_HEADER]) for body in encode_values(values)])
+
+    async def _write(self, topic: str, messages: list[tuple[bytes, list[tuple[str, bytes]]]]) -> None:
+        started = time.monotonic()
+        failures = 0
+        while True:
+            thread = self._running
+            sent = asyncio.wrap_future(await self._asked(partial(thread.send, topic, messages)))
+            try:
+                await self._first(sent, self._outage_timeout_s or None)
+                if sent.done():
+                    return
+                # Nobody waits any more: what is not written by now must not be written later.
+                await self._asked(thread.purge)
+                await sent
+                return
+            except Exception as error:
+                if not _is_kafka(error):
+                    raise
+                if brokers.trouble_of(error) == "rows":
+                    raise SerializationError(
+                        f"Kafka does not take a message: {brokers.one_line(error)}"
+                    ) from None
+                if brokers.trouble_of(error) == "topic":
+                    raise brokers.no_topic(self._address, topic) from None
+                await self._asked(thread.new_producer)
+                failures += 1
+                await self._wait(error, failures, started)
+
+    async def backlog(self) -> Backlog:
+        """`waiting` and `taken` add up to what the group has not committed; tasks in other nodes' hands count as
+        waiting, since Kafka doesn't tell. `failed` counts what this node moved to the failed topic.
+        """
+        thread = self._running
+        lag = await self._patiently(lambda: self._behind(thread.undone))
+        taken = len(self._held) - len(self._returned)
+        return Backlog(max(0, lag - taken), taken, None, self._failures)
+
+    def give_up_waiting(self) -> None:
+        """Calls that wait for absent brokers end soon."""
+        self._stop.set()
+
+    async def close(self) -> None:
+        """Commit what may be, and leave the group: others get the partitions at once. Safe to call twice."""
+        self._closed = True
+        self._stop.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.stop()
+            end = time.monotonic() + _CLOSE_S
+            while thread.alive and time.monotonic() < end:  # noqa: ASYNC110 - another thread's end
+                await asyncio.sleep(_STEP_S)
+        self._held.clear()
+        self._returned.clear()
+
+
+_KIND_HEADER = ("kind", KIND.encode())
+
+
+def _is_kafka(error: BaseException) -> bool:
+    return isinstance(error, brokers.library().KafkaException)

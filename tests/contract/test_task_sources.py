@@ -1,0 +1,58 @@
+"""The task source's contract, on every kind of source: add a kind by one line in KINDS."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from netspy.settings import Settings
+from netspy.testing.source_contract import CHECKS, Traits
+
+SETTINGS = Settings(TASK_BATCH_SIZE=50)
+
+
+class Memory(Traits):
+    shared = durable = False
+
+    def __init__(self, request) -> None:
+        pass
+
+    async def make(self):
+        from netspy.tasks.memory import MemoryTaskSource
+
+        return MemoryTaskSource()
+
+
+class Rabbit(Traits):
+    def __init__(self, request) -> None:
+        self.url = f"{request.getfixturevalue('rabbit_url')}?queue=contract-{uuid.uuid4().hex}"
+
+    async def make(self):
+        from netspy.tasks.amqp import AmqpTaskSource
+
+        return AmqpTaskSource(self.url, SETTINGS, queue="unused")
+
+
+class Kafka(Traits):
+    first_in_first_out = False
+
+    def __init__(self, request) -> None:
+        name = f"contract-{uuid.uuid4().hex}"
+        # The mock waits for a session's time at each change of the group, and knows the older kind of rebalance best.
+        quick = "session.timeout.ms=1500&heartbeat.interval.ms=200&partition.assignment.strategy=range"
+        self.url = f"kafka://{request.getfixturevalue('kafka').servers}/{name}?group={name}&{quick}"
+
+    async def make(self):
+        from netspy.tasks.kafka import KafkaTaskSource
+
+        return KafkaTaskSource(self.url, SETTINGS, topic="unused", group="unused")
+
+
+KINDS = {"memory": Memory, "rabbitmq": Rabbit, "kafka": Kafka}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_task_source(kind, check, request):
+    await check(KINDS[kind](request))
