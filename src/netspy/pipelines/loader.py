@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 _HERE = "netspy.pipelines."
 _BUILT_IN = (
     *("console.ConsolePipeline", "csv.CsvPipeline", "jsonl.JsonlPipeline", "sqlite.SqlitePipeline"),
+    *("mysql.MysqlPipeline", "postgres.PostgresPipeline", "sql.SqlPipeline"),
     *("parquet.ParquetPipeline", "mongo.MongoPipeline", "elasticsearch.ElasticsearchPipeline"),
     "files.FilesPipeline",
 )
-_NOT_BUILT = frozenset({"kafka", "mysql", "postgres", "redis"})
+_NOT_BUILT = frozenset({"kafka", "redis"})
 
 
 def load_pipelines(paths: Sequence[str | type | BasePipeline], settings: Settings) -> list[BasePipeline]:

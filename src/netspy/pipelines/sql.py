@@ -129,14 +129,11 @@ class SqlPipeline(BasePipeline):
         for shape in shapes:
             self._too_big(shape, failed)
 
-        def store(connection: Connection, max_rows: int = _MAX_ROWS) -> None:
+        def store(connection: Connection) -> None:
             for shape in shapes:
-                self._insert(connection, into, shape, max_rows)
+                self._insert(connection, into, shape)
 
-        try:
-            self._transaction(store)
-        except _RepeatedError:
-            self._transaction(lambda connection: store(connection, 1))
+        self._transaction(store)
         if failed:
             raise RowsFailedError(failed)
         return True
@@ -319,22 +316,20 @@ class SqlPipeline(BasePipeline):
 
     # statements
 
-    def _insert(self, connection: Connection, into: _Into, shape: Shape, max_rows: int = _MAX_ROWS) -> None:
+    def _insert(self, connection: Connection, into: _Into, shape: Shape) -> None:
         dialect, columns = self._dialect, shape.columns
         if not shape.lines:
             return
         by = self._conflict(into, columns)
         tail = "" if by is None else dialect.on_conflict(columns, by, into.action)
         name = dialect.quote(into.table.name)
-        if dialect.kind == "sqlite":
-            connection.exec_driver_sql(
-                dialect.insert(name, columns) + tail, [line.values for line in shape.lines]
-            )
+        if dialect.kind != "mysql":
+            # One prepared statement; psycopg sends its rows without waiting for each answer.
+            sql = dialect.insert(name, columns) + tail
+            connection.exec_driver_sql(sql, [line.values for line in shape.lines])
             return
-        most = max(1, min(max_rows, dialect.max_parameters // len(columns)))
-        limit = min(_MAX_CHARS, self._packet // 5) if self._packet else _MAX_CHARS
-        apart = by if dialect.kind == "postgresql" and into.action == "update" else None
-        for rows in chunks(shape, max_rows=most, max_chars=limit, apart=apart):
+        limit = min(_MAX_CHARS, self._packet // 5)
+        for rows in chunks(shape, max_rows=_MAX_ROWS, max_chars=limit):
             sql = dialect.insert(name, columns, len(rows)) + tail
             connection.exec_driver_sql(sql, tuple(value for row in rows for value in row))
 
@@ -355,8 +350,6 @@ class SqlPipeline(BasePipeline):
             with self._engine.begin() as connection:
                 work(connection)
         except Exception as error:
-            if trouble.duplicate_in_statement(error):
-                raise _RepeatedError from None
             self._raise(error)
 
     def _raise(self, error: Exception) -> NoReturn:
@@ -371,7 +364,3 @@ class SqlPipeline(BasePipeline):
         locked = trouble.lock_error(error)
         away = (trouble.transient(error) and not locked) or trouble.setup_error(error)
         raise SqlTroubleError(line, away=away) from None
-
-
-class _RepeatedError(Exception):
-    """A statement met one row twice."""

@@ -68,33 +68,21 @@ def in_order(shapes: Sequence[Shape]) -> list[Shape]:
     ]
 
 
-def chunks(
-    shape: Shape, *, max_rows: int, max_chars: int, apart: Sequence[str] | None = None
-) -> Iterator[list[tuple[Any, ...]]]:
-    """Parameters of one statement at a time: at most `max_rows` rows and about `max_chars` of text and bytes.
-
-    With `apart` no statement has two rows that are equal under that key.
-    """
+def chunks(shape: Shape, *, max_rows: int, max_chars: int) -> Iterator[list[tuple[Any, ...]]]:
+    """Parameters of one statement at a time: at most `max_rows` rows and about `max_chars` of text and bytes."""
     rows = [line.values for line in shape.lines]
-    ids = identities(shape, apart) if apart else None
-    if ids is None and _widest(rows) * len(rows) <= max_chars:
+    if _widest(rows) * len(rows) <= max_chars:
         for start in range(0, len(rows), max_rows):
             yield rows[start : start + max_rows]
         return
     chunk: list[tuple[Any, ...]] = []
-    seen: set[Any] = set()
     size = 0
-    for at, row in enumerate(rows):
-        one = ids[at] if ids is not None else None
+    for row in rows:
         width = chars(row)
-        if chunk and (
-            len(chunk) >= max_rows or size + width > max_chars or (one is not None and one in seen)
-        ):
+        if chunk and (len(chunk) >= max_rows or size + width > max_chars):
             yield chunk
             chunk, size = [], 0
-            seen.clear()
         chunk.append(row)
-        seen.add(one)
         size += width
     if chunk:
         yield chunk
@@ -102,12 +90,13 @@ def chunks(
 
 def _widest(rows: Sequence[tuple[Any, ...]]) -> int:
     """No row has more characters than this."""
-    if not rows:
-        return 0
     longest = 0
     for column in zip(*rows, strict=True):
-        sized = [len(value) for value in column if type(value) is str or type(value) is bytes]
-        longest += max(sized, default=0) + 8
+        try:
+            longest += max(map(len, column))
+        except TypeError:  # NULLs and numbers have no length
+            longest += max((len(v) for v in column if type(v) is str or type(v) is bytes), default=0)
+        longest += 8
     return longest
 
 

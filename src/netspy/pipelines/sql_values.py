@@ -21,7 +21,7 @@ from netspy.pipelines import sqlite_schema
 from netspy.pipelines.values import json_bytes, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from netspy.sqlio.address import Kind
     from netspy.sqlio.reflection import Column, Holds
@@ -34,11 +34,12 @@ _MAX_DEPTH = 100
 
 
 class Binder(NamedTuple):
-    """What makes parameters for one column. `as_they_are`: types that need no look at the value."""
+    """What makes parameters for one column. `untouched`: types that need no conversion when the test given for them
+    (None: no test) holds for a column's values; NULLs are no matter.
+    """
 
     convert: Callable[[Any], Any]
-    as_they_are: frozenset[type]
-    text: bool = False  # str needs only the check for what the server can't keep
+    untouched: Mapping[type, Callable[[Sequence[Any]], bool] | None]
 
 
 class Bound(NamedTuple):
@@ -52,31 +53,23 @@ def binder(kind: Kind, column: Column) -> Binder:
     """The binder of a column on a server of that kind."""
     if kind == "sqlite":
         affinity = sqlite_schema.Column(column.name, column.declared).affinity
-        plain = frozenset({bytes}) if affinity == "BLOB" else frozenset[type]()
-        return Binder(lambda value: _sqlite(value, affinity), plain, affinity in {"TEXT", "BLOB"})
-    holds = column.holds
-    return Binder(
-        lambda value: _CONVERT[holds](_scalar(value), kind),
-        _AS_THEY_ARE.get(holds, frozenset()),
-        holds == "text",
-    )
+        untouched = {"TEXT": _SQLITE_TEXT, "BLOB": _SQLITE_BLOB}.get(affinity, {})
+        return Binder(lambda value: _sqlite(value, affinity), untouched)
+    convert = _CONVERT[column.holds]
+    plain = _PG_TEXT if column.holds == "text" and kind == "postgresql" else _UNTOUCHED.get(column.holds, {})
+    return Binder(lambda value: convert(_scalar(value), kind), plain)
 
 
 def bind(made: Binder, kind: Kind, name: str, values: Sequence[Any]) -> Bound:
     """The parameters for a column, from the values of the field `name`."""
     kinds = set(map(type, values))
     kinds.discard(type(None))
-    if kinds <= made.as_they_are:
+    if not kinds:
         return Bound(list(values), {})
-    if made.text and kinds == {str}:
-        try:
-            for value in values:
-                if value is not None and not value.isascii():
-                    value.encode()
-            if kind != "postgresql" or not any("\0" in value for value in values if value is not None):
-                return Bound(list(values), {})
-        except UnicodeEncodeError:
-            pass  # the loop below says which
+    if len(kinds) == 1 and (one := kinds.pop()) in made.untouched:
+        test = made.untouched[one]
+        if test is None or test(values):
+            return Bound(list(values), {})
     bound: list[Any] = []
     failed: dict[int, ItemError] = {}
     for place, value in enumerate(values):
@@ -366,9 +359,28 @@ _CONVERT: dict[Holds, Callable[[Any, Kind], Any]] = {
     "array": _array,
     "other": _other,
 }
-_AS_THEY_ARE: dict[Holds, frozenset[type]] = {
-    "binary": frozenset({bytes}),
-    "integer": frozenset({int}),
-    "boolean": frozenset({bool}),
-    "date": frozenset({date}),
+
+
+def _utf8(values: Sequence[Any]) -> bool:
+    try:
+        for value in values:
+            if value is not None and not value.isascii():
+                value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_Tests = dict[type, "Callable[[Sequence[Any]], bool] | None"]
+_PG_TEXT: _Tests = {str: lambda values: _utf8(values) and not any(v and "\0" in v for v in values)}
+_SQLITE_TEXT: _Tests = {str: _utf8}
+_SQLITE_BLOB: _Tests = {str: _utf8, bytes: None}
+_UNTOUCHED: dict[Holds, _Tests] = {
+    "text": {str: _utf8},
+    "binary": {bytes: None},
+    "integer": {int: None},
+    "float": {float: lambda values: all(isfinite(v) for v in values if v is not None)},
+    "boolean": {bool: None},
+    "datetime": {datetime: lambda values: all(v.tzinfo is None for v in values if v is not None)},
+    "date": {date: None},
 }

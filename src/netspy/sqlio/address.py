@@ -55,11 +55,14 @@ OPTIONS: dict[Kind, frozenset[str]] = {
             "load_balance_hosts",
             "channel_binding",
             "gssencmode",
+            "prepare_threshold",
         }
     ),
     "sqlite": frozenset(),
 }
-"""What the query of a URL may hold: names of PyMySQL and of libpq."""
+"""What the query of a URL may hold: names of PyMySQL, of libpq and of psycopg (`prepare_threshold=none` for a pooler
+that can't keep prepared statements).
+"""
 
 _SERVER = re.compile(
     r"(?:(?P<user>[^:]*?)(?::(?P<password>.*))?@)?"

@@ -128,6 +128,10 @@ def _postgres(
     session = f"-c TimeZone=UTC -c lock_timeout={max(1, round(lock_timeout * 1000))}"
     options["options"] = f"{options.get('options', '')} {session}".strip()
     idle = max(1, round(read_timeout / 4))
+    prepare = options.pop("prepare_threshold", "5").lower()
+    if not (prepare.isdecimal() or prepare == "none"):
+        raise ConfigError(f"{address.shown}: prepare_threshold={prepare!r} is neither a number nor none")
+    threshold = None if prepare == "none" else int(prepare)
 
     def connect() -> Any:
         return psycopg.connect(
@@ -140,7 +144,7 @@ def _postgres(
             keepalives_interval=idle,
             keepalives_count=3,
             tcp_user_timeout=round(read_timeout * 1000),
-            prepare_threshold=None,  # a pooler in between may not keep prepared statements
+            prepare_threshold=threshold,
             **{"application_name": "netspy", **options},
         )
 

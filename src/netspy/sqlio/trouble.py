@@ -200,11 +200,6 @@ def lock_error(error: BaseException) -> bool:
     return code in _LOCKS
 
 
-def duplicate_in_statement(error: BaseException) -> bool:
-    """PostgreSQL refuses an upsert that meets one row twice (21000); row by row it works."""
-    return error_code(driver_error(error)) == "21000"
-
-
 def one_line(error: BaseException) -> str:
     """The error for a log line or a dead letter: the server's words and code, without SQL, rows and passwords."""
     inner = driver_error(error)
