@@ -21,8 +21,7 @@ from netspy.tasks.batch_store import (
 )
 
 if TYPE_CHECKING:
-    from netspy.tasks.sql_batch import MysqlBatchStore as MysqlBatchStore
-    from netspy.tasks.sql_batch import SqlBatchStore as SqlBatchStore
+    from netspy.tasks.sql_batch import MysqlBatchStore, SqlBatchStore
 
 __all__ = [
     "DOING",

@@ -119,7 +119,7 @@ def check_task_table(connection: Connection, names: Names, shown: str) -> TaskTa
         raise ConfigError(
             f"{shown}: there is no task table {table!r}. Create it, for example with\n{task_ddl(names)}"
         )
-    by_name = {str(column["name"]): column for column in columns}
+    by_name = {_unescaped(column["name"], names.dialect): column for column in columns}
     wanted = {
         "BATCH_TASK_ID_FIELD": id_field,
         "BATCH_TASK_STATE_FIELD": state_field,
@@ -134,7 +134,7 @@ def check_task_table(connection: Connection, names: Names, shown: str) -> TaskTa
         )
     _check_state(by_name[state_field], f"{shown}: {table}.{state_field}")
     _check_time(by_name[time_field], f"{shown}: {table}.{time_field}", names.dialect.kind)
-    if not _is_unique(inspector, table, id_field):
+    if not _is_unique(inspector, names):
         raise ConfigError(
             f"{shown}: {table}.{id_field} is neither the primary key nor unique by itself, so one mark could change "
             "several tasks; name another column with BATCH_TASK_ID_FIELD, or add a unique key"
@@ -147,7 +147,7 @@ def check_task_table(connection: Connection, names: Names, shown: str) -> TaskTa
         tuple(by_name),
         declared,
         _id_kind(by_name[id_field]["type"]),
-        _has_index(inspector, table, state_field, time_field),
+        _has_index(inspector, names),
     )
 
 
@@ -196,20 +196,31 @@ def _type_text(kind: Any, connection: Connection) -> str:
         return type(kind).__name__
 
 
-def _is_unique(inspector: Inspector, table: str, id_field: str) -> bool:
-    if inspector.get_pk_constraint(table)["constrained_columns"] == [id_field]:
-        return True
-    if any(key["column_names"] == [id_field] for key in inspector.get_unique_constraints(table)):
-        return True
-    return any(
-        index["unique"] and index["column_names"] == [id_field] for index in inspector.get_indexes(table)
+def _is_unique(inspector: Inspector, names: Names) -> bool:
+    table, id_field, _, _ = names.plain
+
+    def alone(columns: Sequence[str | None]) -> bool:
+        return [_unescaped(name or "", names.dialect) for name in columns] == [id_field]
+
+    return (
+        alone(inspector.get_pk_constraint(table)["constrained_columns"])
+        or any(alone(key["column_names"]) for key in inspector.get_unique_constraints(table))
+        or any(index["unique"] and alone(index["column_names"]) for index in inspector.get_indexes(table))
     )
 
 
-def _has_index(inspector: Inspector, table: str, state_field: str, time_field: str) -> bool:
+def _has_index(inspector: Inspector, names: Names) -> bool:
+    table, _, state_field, time_field = names.plain
     return any(
-        index["column_names"][:2] == [state_field, time_field] for index in inspector.get_indexes(table)
+        [_unescaped(name or "", names.dialect) for name in index["column_names"][:2]]
+        == [state_field, time_field]
+        for index in inspector.get_indexes(table)
     )
+
+
+def _unescaped(name: str, dialect: Dialect) -> str:
+    """SQLAlchemy reads MySQL's names out of SHOW CREATE TABLE and leaves their back-ticks doubled."""
+    return name.replace("``", "`") if dialect.kind == "mysql" else name
 
 
 def _check_engine(connection: Connection, table: str, shown: str) -> None:
