@@ -97,7 +97,7 @@ def _take_up(spider: Any, frontier: MemoryFrontier, path: Path, settings: Settin
                 aside,
             )
         return None
-    dump = resume.claim_dump(path)
+    dump = resume.claim_dump(path, getattr(spider, "retry_wanted", None))
     if dump is None:
         return None
     frontier.restore(dump.requests, seen=dump.seen)

@@ -126,10 +126,11 @@ def has_unfinished(path: Path) -> bool:
     return seen_path(path).exists() or replaying_path(path).exists()
 
 
-def claim_dump(path: Path) -> Resumed | None:
+def claim_dump(path: Path, wanted: Callable[[FailedRecord], bool] | None = None) -> Resumed | None:
     """Take the dump for this run: the file is renamed to `*.replaying` first. None when there is nothing.
 
-    A `*.replaying` left by a crashed run is read as well. Raises ConfigError when a file can't be read.
+    A `*.replaying` left by a crashed run is read as well. Failed records that are not `wanted` go back to the file.
+    Raises ConfigError when a file can't be read or written.
     """
     replaying = replaying_path(path)
     try:
@@ -143,6 +144,8 @@ def claim_dump(path: Path) -> Resumed | None:
         if not replaying.exists() and not seen_path(path).exists():
             return None
         records = list(_records(replaying)) if replaying.exists() else []
+        if wanted is not None:
+            records = _put_back(path, replaying, wanted)
         seen, seeded = _read_seen(seen_path(path))
     except OSError as error:
         raise ConfigError(
@@ -167,10 +170,32 @@ def claim_dump(path: Path) -> Resumed | None:
 
 
 def _records(path: Path) -> Iterator[FailedRecord]:
+    for line in _lines(path):
+        yield read_failed(line[:-1])
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Each once: a crash may have left one that was put back in both files."""
     with path.open("rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                yield read_failed(line[:-1])
+        yield from dict.fromkeys(line for line in file if line.endswith(b"\n"))
+
+
+def _put_back(path: Path, replaying: Path, wanted: Callable[[FailedRecord], bool]) -> list[FailedRecord]:
+    """The records that are to be tried; the others stand in `path` again when this returns."""
+    chosen: list[FailedRecord] = []
+    others: list[bytes] = []
+    for line in _lines(replaying) if replaying.exists() else ():
+        record = read_failed(line[:-1])
+        if record.reason == UNFINISHED or wanted(record):
+            chosen.append(record)
+        else:
+            others.append(line)
+    if others:
+        with path.open("ab") as file:
+            file.writelines(others)
+            file.flush()
+            os.fsync(file.fileno())
+    return chosen
 
 
 def _read_seen(path: Path) -> tuple[list[bytes], bool]:

@@ -205,14 +205,14 @@ def retry(
     with records(spider, file=None, key=key, run=run, arguments=arguments, values=values) as kept:
         if not isinstance(kept, RedisRecords):
             raise ConfigError(
-                f"an AirSpider has no queue outside its process: its next start takes {kept.name} up with "
-                f"netspy run {spider} -s RETRY_FAILED_ON_START=1"
+                f"an AirSpider has no queue outside its process: netspy retry {spider} --requests crawls what {kept.name} "
+                f"holds, as does its next start with netspy run {spider} -s RETRY_FAILED_ON_START=1"
             )
         wanted: Callable[[FailedRecord], bool] = lambda record: has_reason(record, reason)  # noqa: E731
         if numbers:
             named = {_identity(one.record) for one in choose(kept, numbers, reason)}
             wanted = lambda record: _identity(record) in named  # noqa: E731
-        done = retry_failed(kept.client, kept.job.scope, wanted=wanted, edit=_with_fresh_budget)
+        done = retry_failed(kept.client, kept.job.scope, wanted=wanted, edit=with_fresh_budget)
         line = f"{things(done.queued, 'failed request')} queued again in {kept.name}"
         if done.queued:
             live = read_status(kept.client, kept.job.scope, kept.job.settings).live_nodes
@@ -339,7 +339,8 @@ def _identity(record: FailedRecord) -> tuple[Any, ...]:
     return record.time, record.reason, record.attempts, bytes(record.request), record.raw
 
 
-def _with_fresh_budget(payload: bytes) -> bytes:
+def with_fresh_budget(payload: bytes) -> bytes:
+    """The request with its retries given back; itself when it can't be read."""
     from netspy.assembly.shared import fresh_budget
 
     try:

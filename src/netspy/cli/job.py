@@ -110,7 +110,7 @@ def connected(job: Job) -> Iterator[redis.Redis]:
 
     What the client raises in the block becomes ConfigError or StoreUnavailableError, in one line.
     """
-    with _server(job.settings) as settings:
+    with serving(job.settings) as settings:
         from netspy.redisio.client import sync_client
 
         client = sync_client(settings, key=job.scope.job)
@@ -143,7 +143,8 @@ def _wait_answer(client: redis.Redis) -> None:
 
 
 @contextmanager
-def _server(settings: Settings) -> Iterator[Settings]:
+def serving(settings: Settings) -> Iterator[Settings]:
+    """Settings whose REDIS_URL can be connected to: for "embedded" the folder's server runs during the block."""
     if settings.REDIS_URL != "embedded":
         yield settings
         return

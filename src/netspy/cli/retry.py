@@ -1,74 +1,115 @@
-"""`netspy retry --items`: write dead-lettered items again."""
+"""`netspy retry`: dead-lettered items are written again, failed requests are crawled again."""
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated, Any
+import time
+from typing import Annotated
 
 import typer
 
-from netspy import settings as settings_module
-from netspy.errors import ConfigError
-from netspy.observe import log
+from netspy.cli.job import ArgumentOption, KeyOption, RunOption
+from netspy.cli.since import SinceOption, since
 
-HELP = """Write items again that could not be stored. Rows that fail again stay in the file.
+HELP = """Write items again that could not be stored, and crawl requests again that failed. Both, or what the flags name.
 
-For failed requests see `netspy failed retry` (Spider) and RETRY_FAILED_ON_START (AirSpider).
+SPIDER is FILE[:CLASS] or MODULE[:CLASS], with its settings. Items are in FAILED_ITEM_PATH and, with FAILED_ITEM_URL, in
+a shared store: both are read. Each goes only to the pipelines that lack it; what fails again stays. It may be
+interrupted and started again at any time. Failed requests of a Spider go back to its queue; those of an AirSpider are
+crawled now, in this process.
 
 \b
 Examples
   netspy retry --items
-  netspy retry --items --spider main.py
-  netspy retry --items --spider main.py -o prices.jsonl
+  netspy retry main.py --items -o prices.jsonl
+  netspy retry main.py --items --table prices --since 2h
+  netspy retry main.py --items --pipeline MysqlPipeline --dry-run
+  netspy retry main.py --requests
+  netspy retry main.py
+
+\b
+Exit codes
+  0  done, also when there was nothing; with --dry-run always
+  2  the command line can't be understood
+  3  there is no such spider, job or run; a setting is wrong
+  5  Redis does not answer
+  6  some items failed again and stay, or all requests of an AirSpider did
 """
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("retry", help=HELP, short_help="Write dead-lettered items again.")(retry)
+    app.command("retry", help=HELP, short_help="Write failed items and crawl failed requests again.")(retry)
 
 
 def retry(
-    items: Annotated[bool, typer.Option("--items", help="Replay FAILED_ITEM_PATH.")] = False,
+    *,
+    target: Annotated[
+        str | None, typer.Argument(metavar="[SPIDER]", help="FILE[:CLASS] or MODULE[:CLASS]: its settings.")
+    ] = None,
+    items: Annotated[bool, typer.Option("--items", help="Only items.")] = False,
+    requests: Annotated[bool, typer.Option("--requests", help="Only requests.")] = False,
+    table: Annotated[str | None, typer.Option("--table", metavar="T", help="Items of this table.")] = None,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(
+            "--pipeline",
+            metavar="P",
+            help="Items that this pipeline lacks, and only to it: class path or name.",
+        ),
+    ] = None,
+    when: SinceOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")
+    ] = False,
     spider: Annotated[
-        str | None, typer.Option("--spider", metavar="FILE", help="With the settings of this spider.")
+        str | None, typer.Option("--spider", metavar="FILE", help="The same as SPIDER.")
     ] = None,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", metavar="FILE", help="As it was given to `netspy run`.")
+        str | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Items go here, as with `netspy run`."),
     ] = None,
-    values: Annotated[list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE")] = None,
+    key: KeyOption = None,
+    run: RunOption = None,
+    arguments: ArgumentOption = None,
+    values: Annotated[
+        list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="A setting.")
+    ] = None,
 ) -> int:
-    """Exit code 0 when all rows are stored, 6 when some failed again."""
-    import asyncio
+    """Items first: crawling again may give new ones."""
+    if target is not None and spider is not None:
+        raise typer.BadParameter(f"{target!r} and --spider {spider!r} name two spiders; give one")
+    chosen = target or spider
+    both = not (items or requests)
+    moment = since(when, time.time())
+    if both and chosen is None and key is None:
+        raise typer.BadParameter(
+            "say what to retry: netspy retry main.py, or netspy retry --items for the items of this folder"
+        )
+    if (table is not None or pipeline is not None) and (requests or both):
+        raise typer.BadParameter(
+            "--table and --pipeline are for items; add --items, and leave out --requests"
+        )
+    code = 0
+    if items or both:
+        from netspy.cli.retry_items import retry_items
+        from netspy.pipelines.replay import Wanted
 
-    from netspy.cli.run import pipeline_for
-    from netspy.cli.target import class_settings, find_spider, setting_values
-    from netspy.pipelines.dead_letter import DeadLetterFile
-    from netspy.pipelines.loader import load_pipelines
-    from netspy.pipelines.writer import BatchWriter
+        code = retry_items(
+            chosen, Wanted(table, moment, pipeline), output=output, key=key, arguments=arguments, values=values,
+            dry_run=dry_run,
+        )  # fmt: skip
+    if requests or both:
+        from netspy.cli.retry_requests import retry_requests
 
-    if not items:
-        raise ConfigError("say what to retry: netspy retry --items (for requests: netspy failed retry)")
-    chosen = find_spider(spider) if spider else None
-    loaded = (
-        class_settings(chosen, setting_values(values or ()))
-        if spider
-        else settings_module.load(overrides=setting_values(values or ()))
-    )
-    settings = loaded.settings
-    log.setup(settings, spider="retry")
-
-    async def replay() -> Any:
-        letters = DeadLetterFile(settings.FAILED_ITEM_PATH)
-        wanted: Any = settings.ITEM_PIPELINES if output is None else [pipeline_for(output)]
-        writer = BatchWriter(load_pipelines(wanted, settings), settings, dead_letter=letters)
-        try:
-            return await letters.replay(writer)
-        finally:
-            await writer.close()
-
-    stored, failed = asyncio.run(replay())
-    sys.stderr.write(
-        f"{stored} item(s) stored, {failed} failed again and stay in {settings.FAILED_ITEM_PATH}\n"
-    )
-    return 6 if failed else 0
+        done = retry_requests(
+            chosen,
+            moment,
+            output=output,
+            key=key,
+            run=run,
+            arguments=arguments,
+            values=values,
+            dry_run=dry_run,
+        )
+        code = code or done
+    return code

@@ -25,7 +25,7 @@ import msgspec
 from netspy.errors import ItemError
 from netspy.messages.item import Item, UpdateItem, as_tuple, check_keys, digest, digest_of_update, snake_case
 from netspy.messages.row import Row
-from netspy.messages.validation import checker
+from netspy.messages.validation import AS_THEY_ARE, checker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,9 +136,10 @@ def remade(cls: type, fields: dict[str, Any]) -> Any:
             return cls(**fields)
         if hasattr(cls, "model_validate"):
             return cls.model_validate(fields)
-        return msgspec.convert(
-            fields, cls, builtin_types=(bytes, bytearray, datetime, date, time, timedelta, Decimal, UUID)
-        )
+        try:
+            return msgspec.convert(fields, cls, builtin_types=AS_THEY_ARE)  # with the records within it
+        except msgspec.ValidationError:
+            return cls(**fields)  # its pre_to_db may mend what is wrong
     except ItemError:
         raise
     except Exception as error:

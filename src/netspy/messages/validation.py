@@ -25,7 +25,7 @@ from netspy.messages.item import Item
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_AS_THEY_ARE = (bytes, bytearray, datetime, date, time, timedelta, Decimal, UUID)
+AS_THEY_ARE = (bytes, bytearray, datetime, date, time, timedelta, Decimal, UUID)
 _PLACE = re.compile(r"(.*) - at `\$\.?(.*)`$", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 
@@ -49,7 +49,7 @@ def checker(cls: type) -> Callable[[dict[str, Any]], None] | None:
 
     def check(fields: dict[str, Any]) -> None:
         try:
-            convert(fields, shape, builtin_types=_AS_THEY_ARE, str_keys=False)
+            convert(fields, shape, builtin_types=AS_THEY_ARE, str_keys=False)
         except msgspec.ValidationError as error:
             raise ItemError(_told(cls, fields, str(error))) from None
 
@@ -80,7 +80,7 @@ def _declared(cls: type) -> dict[str, Any]:
 
 def _checkable(hint: Any) -> bool:
     try:
-        msgspec.convert(object(), hint, builtin_types=_AS_THEY_ARE)
+        msgspec.convert(object(), hint, builtin_types=AS_THEY_ARE)
     except msgspec.ValidationError:
         return True
     except (TypeError, RecursionError):

@@ -37,8 +37,8 @@ def open_store(settings: Settings, job: str) -> Store | None:
     url = settings.FAILED_ITEM_URL
     if not url:
         return None
-    scheme, mark, rest = url.partition("://")
-    if url == "redis" or (mark and scheme.partition("+")[0] in {"redis", "rediss", "unix"}):
+    scheme, _, rest = url.partition("://")
+    if in_redis(url):
         from netspy.pipelines.letters_redis import RedisLetters
 
         if url == "redis" and settings.REDIS_URL == "embedded":
@@ -55,6 +55,12 @@ def open_store(settings: Settings, job: str) -> Store | None:
         f"FAILED_ITEM_URL={hide_password(url)!r} is none that netspy knows; write redis (the spider's own), "
         "redis://host:6379/0, sqlite:///folder/failed.db, or nothing for the file alone"
     )
+
+
+def in_redis(url: str) -> bool:
+    """Whether FAILED_ITEM_URL names a Redis, where each job has a list of its own."""
+    scheme, mark, _ = url.partition("://")
+    return url == "redis" or (bool(mark) and scheme.partition("+")[0] in {"redis", "rediss", "unix"})
 
 
 class SharedLetters:

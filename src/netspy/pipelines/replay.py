@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
 
 class Replayed(NamedTuple):
-    """What a replay came to. `failed` rows are dead letters again; `left` ones were not wanted."""
+    """What a replay came to. `failed` rows are dead letters again; `left` ones were not wanted; a replay that was
+    stopped has not come to the `unseen` ones.
+    """
 
     stored: int
     failed: int
     left: int = 0
+    unseen: int = 0
 
 
 class _Result(Protocol):
@@ -129,13 +132,14 @@ async def replay(
     find_class: Callable[[str], Any] | None = None,
     validate: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
     batch_size: int = 500,
 ) -> Replayed:
     """Write the letters again, or those `wanted`.
 
     `again` is what the writer dead-letters into; without it the writer has to dead-letter into `letters` itself.
     `find_class` gives the class of an item that was refused (raises ItemError when it can't be had): the item is made
-    and checked anew. `progress(done, total)` is called after each batch.
+    and checked anew. `progress(done, total)` is called after each batch; `stopped` is asked before each.
 
     Raises PipelineError when another replay is running, and when rows can be neither stored nor put back.
     """
@@ -144,9 +148,11 @@ async def replay(
         if claim is None:
             return Replayed(0, 0)
         while done < claim.total:
+            if stopped():
+                return Replayed(stored, failed, left, claim.total - done)
             lines = await asyncio.to_thread(claim.take, min(batch_size, claim.total - done))
             if not lines:
-                break
+                break  # another replay was quicker
             sorted_ = _Sorted(lines, wanted or Wanted(), find_class, validate=validate)
             result = await writer.write(sorted_.rows) if sorted_.rows else None
             keep = sorted_.keep + [line_of(dead) for dead in (again.taken() if again else ())]

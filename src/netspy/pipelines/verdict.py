@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import socket
 import sqlite3
 
 from netspy.errors import ConfigError, ItemError, PipelineError
@@ -18,6 +20,14 @@ _AWAY = frozenset(
         *("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError"),  # botocore
     }
 )
+_PASSING = frozenset(
+    getattr(errno, name)
+    for name in (
+        "ENOSPC", "EDQUOT", "EIO", "EAGAIN", "EBUSY", "EMFILE", "ENFILE", "ENOMEM", "ENOBUFS", "ESTALE", "EROFS",
+        "ENETDOWN", "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH",
+    )
+    if hasattr(errno, name)
+)  # fmt: skip
 _CODE = (TypeError, AttributeError, NameError, ImportError, ItemError, NotImplementedError, ConfigError)
 _STATEMENT = re.compile(
     r"no such |near |table |too many |duplicate column|has no column"
@@ -43,16 +53,19 @@ def store_away(error: BaseException) -> bool:
 
     An error of a kind that is not known isn't: it may be a mistake in a pipeline, and no crawl waits for that.
     """
-    opening = isinstance(error, UnavailableError)
-    if opening and error.__cause__ is not None:
+    if isinstance(error, UnavailableError):
+        if error.__cause__ is None:
+            return True  # a call ran out of time
         error = error.__cause__
-        if isinstance(error, _CODE) or rows_fault(error):
-            return False
-        return not _is_statement(error)
-    if opening:
-        return True  # a call ran out of time
+        if not isinstance(error, OSError):  # out of `open`, where raising means "not now"
+            return not (isinstance(error, _CODE) or rows_fault(error) or _is_statement(error))
     if isinstance(error, OSError):
-        return True
+        # A wrong path or a missing permission stays as it is; a connection, a full disk and the like may pass.
+        return (
+            isinstance(error, ConnectionError | TimeoutError | socket.gaierror)
+            or error.errno is None
+            or error.errno in _PASSING
+        )
     return _named(error, _AWAY) and not _is_statement(error)
 
 
