@@ -48,6 +48,7 @@ class Air(mw.AirSpider):
 
     __custom_setting__ = {
         "PROGRESS": "off", "RETRY_BACKOFF": 0.0, "LOG_LEVEL": "INFO", "CONCURRENT_REQUESTS_PER_DOMAIN": 0,
+        "ITEM_STORE_PATIENCE": 0.0,
     }  # fmt: skip
     site: LocalSite
     paths: tuple[str, ...] = ("/",)
