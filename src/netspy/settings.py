@@ -278,6 +278,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 604800
 
     # tasks and batches
+    TASK_SOURCE: Annotated[
+        str,
+        _doc(
+            "Where tasks come from: empty = the Redis list of the spider, memory, amqp://…, kafka://…, the URL of a SQL "
+            "table, or the path of a class.",
+            group="task",
+        ),
+    ] = ""
     TASK_POLL_INTERVAL: Annotated[float, _doc("Between two looks at the task source.", "s", "task", gt=0)] = (
         2.0
     )
@@ -528,6 +536,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _doc("Or when its rows, before compression, take this much room.", "bytes", "items", ge=1),
     ] = 134_217_728
+    PARQUET_FILE_AGE: Annotated[
+        float,
+        _doc("Or at the first batch after this long; 0 = whatever its age.", "s", "items", ge=0),
+    ] = 3600.0
     MONGO_URI: Annotated[str, _doc("MongoDB server or servers.", group="items")] = "mongodb://localhost:27017"
     MONGO_DB: Annotated[str, _doc("The database there; each table is a collection.", group="items")] = (
         "netspy"
@@ -547,6 +559,34 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str,
         _doc("Certificates (PEM) that its nodes are checked against; empty = the system's.", "path", "items"),
     ] = ""
+    KAFKA_BOOTSTRAP_SERVERS: Annotated[
+        list[str], _doc("Kafka brokers, host:port; the others of a cluster are found by them.", group="items")
+    ] = msgspec.field(default_factory=lambda: ["localhost:9092"])
+    KAFKA_URL: Annotated[
+        str,
+        _doc(
+            "Kafka of KafkaPipeline where user, TLS or other properties are needed: kafka://user:password@host:9092?…; "
+            "empty = KAFKA_BOOTSTRAP_SERVERS.",
+            "URL",
+            "items",
+        ),
+    ] = ""
+    KAFKA_TOPIC: Annotated[
+        str, _doc("Topic of all rows of KafkaPipeline; empty = the row's table.", group="items")
+    ] = ""
+    RABBITMQ_URL: Annotated[
+        str, _doc("RabbitMQ of RabbitmqPipeline: amqp:// or amqps://.", "URL", "items")
+    ] = "amqp://guest:guest@localhost:5672/"
+    RABBITMQ_QUEUE: Annotated[
+        str, _doc("Queue of all rows of RabbitmqPipeline; empty = the row's table.", group="items")
+    ] = ""
+    REDIS_ITEMS_KEY: Annotated[
+        str,
+        _doc("Key of all rows of RedisPipeline; empty = `<REDIS_KEY_PREFIX>:items:<table>`.", group="items"),
+    ] = ""
+    REDIS_ITEMS_TYPE: Annotated[
+        Literal["list", "stream"], _doc("What RedisPipeline writes there.", group="items")
+    ] = "list"
     FILES_STORE: Annotated[
         str, _doc("Where FilesPipeline puts files: a folder, or s3://bucket/prefix.", group="items")
     ] = "./files"
@@ -770,7 +810,6 @@ LEGACY = frozenset(
         "PROXY_ALLOW_DIRECT",
         "USER_POOL_WAIT_TIMEOUT",
         "USER_POOL_ALLOW_ANONYMOUS",
-        "KAFKA_BOOTSTRAP_SERVERS",
         "WEBDRIVER",
         "METRICS_ENABLE",
         "WARNING_FEISHU_WEBHOOK",
@@ -888,14 +927,14 @@ def shown(name: str, value: Any) -> str:
     """A value fit for printing: secrets hidden, passwords in URLs replaced."""
     if is_secret(name) and value:
         return "***"
-    if name.endswith(("_URL", "_URI")):
+    if name.endswith(("_URL", "_URI", "_SOURCE")):
         return hide_password(str(value))
     if name.endswith("_HOSTS"):
         return repr([hide_password(str(host)) for host in value])
     return repr(value)
 
 
-_SECRET_PARAMETER = re.compile(r"(?i)([?&][\w-]*(?:password|token|secret)=)[^&]*")
+_SECRET_PARAMETER = re.compile(r"(?i)([?&][\w.-]*(?:password|token|secret)=)[^&]*")
 
 
 def hide_password(url: str) -> str:
