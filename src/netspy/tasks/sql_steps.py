@@ -30,11 +30,15 @@ _IDLE_IN_TRANSACTION_S = 60
 class SqlSteps:
     """One database and its pool. Used by several threads at once; each step has a connection for itself."""
 
-    def __init__(self, address: str | SqlAddress, *, pool_size: int, patience: float) -> None:
-        """`patience`: seconds for which a step that meets passing trouble is tried again."""
+    def __init__(
+        self, address: str | SqlAddress, *, pool_size: int, patience: float, read_timeout: float = 120.0
+    ) -> None:
+        """`patience`: seconds for which a step that meets passing trouble is tried again; it may be changed later."""
         self.address = read_url(address) if isinstance(address, str) else address
         self.patience = patience
-        self.engine: Engine = make_engine(self.address, pool_size=pool_size, checkout_timeout=patience)
+        self.engine: Engine = make_engine(
+            self.address, pool_size=pool_size, checkout_timeout=30.0, read_timeout=read_timeout
+        )
         self._closing = threading.Event()
         self._dialect: Dialect | None = None
         self._prepare_sessions()
@@ -77,8 +81,14 @@ class SqlSteps:
                     f"{self.address.shown} has not answered for {self.patience:g} s: {one_line(trouble)}"
                 ) from trouble
             if self._closing.wait(wait_s * random.uniform(0.5, 1.5)):
-                raise StoreUnavailableError(f"{self.address.shown} was closed meanwhile") from trouble
+                raise StoreUnavailableError(
+                    f"{self.address.shown} is away and not waited for any more: {one_line(trouble)}"
+                ) from trouble
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+
+    def give_up_waiting(self) -> None:
+        """From now on a step that meets passing trouble is not tried again."""
+        self._closing.set()
 
     def close(self) -> None:
         """End waits, close connections. Safe to call twice."""

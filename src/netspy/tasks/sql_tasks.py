@@ -177,10 +177,15 @@ class SqlTasks:
 
     # The table as a whole
 
-    def count(self) -> TaskCounts:
-        """How many tasks are in which state: one scan of the index."""
+    def count(self, *, without_done: bool = False) -> TaskCounts:
+        """How many tasks are in which state: one scan of the index, without DONE rows if these don't matter."""
         names = self.names
-        query = f"SELECT {names.state}, COUNT(*) FROM {names.table} GROUP BY {names.state}"  # noqa: S608 (quoted)
+        where = (
+            f" WHERE {names.state} IN ({TODO}, {DOING}, {FAILED}) OR {names.state} IS NULL"
+            if without_done
+            else ""
+        )
+        query = f"SELECT {names.state}, COUNT(*) FROM {names.table}{where} GROUP BY {names.state}"  # noqa: S608 (quoted)
         rows = self.steps.run(lambda connection: connection.exec_driver_sql(query, ()).all())
         counted = {row[0]: int(row[1]) for row in rows}
         todo = counted.get(TODO, 0) + counted.get(None, 0)
@@ -226,27 +231,50 @@ class SqlTasks:
         A time in the future, farther than `stale`, is somebody's local time and no sign of life. Rows that others hold
         locked are being marked or touched right now, so they are passed over.
         """
-        names, mark = self.names, self.names.dialect.mark
-        lost = f"{names.state} = {DOING} AND ({names.time} < {mark} OR {names.time} > {mark} OR {names.time} IS NULL)"
+        names = self.names
 
-        def step(connection: Connection, where: str, *, timed: bool) -> int:
-            now, span = guard(connection), timedelta(seconds=stale)
-            limits = (self.stored(now - span), self.stored(now + span)) if timed else ()
-            query = f"SELECT {names.id} FROM {names.table} WHERE {where} LIMIT {IN_LIST}{names.dialect.skip_locked}"  # noqa: S608 (quoted)
-            ids = [row[0] for row in connection.exec_driver_sql(query, limits)]
+        def lost(connection: Connection) -> int:
+            ids = self._lost(connection, stale, IN_LIST, guard(connection))
+            return self._update(connection, ids, names.set_state(TODO))
+
+        def stateless(connection: Connection) -> int:
+            guard(connection)
+            query = (
+                f"SELECT {names.id} FROM {names.table} WHERE {names.state} IS NULL "  # noqa: S608 (quoted)
+                f"LIMIT {IN_LIST}{names.dialect.skip_locked}"
+            )
+            ids = [row[0] for row in connection.exec_driver_sql(query, ())]
             return self._update(connection, ids, names.set_state(TODO))
 
         changed = 0
-        for where, timed in ((lost, True), (f"{names.state} IS NULL", False)):
+        for step in (lost, stateless):
             more = IN_LIST
             while more >= IN_LIST:
-                more = self.steps.run(
-                    lambda connection, where=where, timed=timed: step(connection, where, timed=timed)  # type: ignore[misc]
-                )
+                more = self.steps.run(step)
                 changed += more
         return changed
 
+    def claim_lost(self, limit: int, stale: float, guard: Guard) -> list[Any]:
+        """Ids of up to `limit` DOING rows whose time is stale, with a new time: they are this caller's now."""
+
+        def step(connection: Connection) -> list[Any]:
+            ids = self._lost(connection, stale, min(limit, IN_LIST), guard(connection))
+            self._update(connection, ids, self.names.set_state(DOING))
+            return ids
+
+        return self.steps.run(step)
+
     # Inside
+
+    def _lost(self, connection: Connection, stale: float, limit: int, now: datetime) -> list[Any]:
+        names, mark, span = self.names, self.names.dialect.mark, timedelta(seconds=stale)
+        query = (
+            f"SELECT {names.id} FROM {names.table} WHERE {names.state} = {DOING} "  # noqa: S608 (quoted)
+            f"AND ({names.time} < {mark} OR {names.time} > {mark} OR {names.time} IS NULL) "
+            f"LIMIT {limit:d}{names.dialect.skip_locked}"
+        )
+        limits = (self.stored(now - span), self.stored(now + span))
+        return [row[0] for row in connection.exec_driver_sql(query, limits)]
 
     def _update(self, connection: Connection, ids: Sequence[Any], change: str, condition: str = "") -> int:
         if not ids:
