@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from netspy.spiders.air import AirSpider
     from netspy.spiders.base import BaseParser
     from netspy.spiders.distributed import Spider
+    from netspy.spiders.tasks import TaskSpider
 
     log: Any
     setting: Any
@@ -49,6 +50,7 @@ _HOMES = {
     "AirSpider": "netspy.spiders.air",
     "BaseParser": "netspy.spiders.base",
     "Spider": "netspy.spiders.distributed",
+    "TaskSpider": "netspy.spiders.tasks",
     "Request": "netspy.messages.request",
     "Response": "netspy.messages.response",
     "Item": "netspy.messages.item",
@@ -82,6 +84,7 @@ __all__ = [
     "ResponseError",
     "Spider",
     "SpiderError",
+    "TaskSpider",
     "UpdateItem",
     "ValidationError",
     "__version__",

@@ -48,7 +48,7 @@ class Built:
         self.pipelines: list[Any] = []
         self.closers: list[Callable[[], None]] = []
         self.keep: Callable[[Node, Ended], None] = lambda _node, _ended: None
-        self.waiter: Callable[[], None] = lambda: None
+        self.waiters: list[Callable[[], None]] = []
 
     def on_outage(self, listener: Callable[[bool, float], None]) -> None:
         """Who is told that the store is away or back."""
@@ -60,7 +60,8 @@ class Built:
 
     def give_up_waiting(self) -> None:
         """A stop has begun: calls that wait for a store that is away end with an error soon."""
-        self.waiter()
+        for waiter in self.waiters:
+            waiter()
 
     def outputs(self) -> list[str]:
         """Where the items are, as the pipelines say."""
@@ -200,6 +201,11 @@ def build(spider: Any, settings: Settings) -> Built:
 
     shared = _shared if spider.shared else _in_memory
     frontier, keeper, item_filter, resumed = shared(built, spider, settings, alerts, filter_items)
+    tasks = None
+    if spider.kind in {"task", "batch"}:
+        from netspy.assembly.tasks import build_tasks
+
+        tasks = build_tasks(built, spider, settings)
     built.parts = Parts(
         spider=spider,
         base=base_of(spider),
@@ -220,6 +226,7 @@ def build(spider: Any, settings: Settings) -> Built:
         observe_every_s=1.0,
         resumed=resumed,
         on_open=built.on_open,
+        tasks=tasks,
     )
     return built
 

@@ -60,7 +60,7 @@ def build_shared(
         log.info(
             "DEDUP_SCOPE=spider: URLs that earlier runs of {} crawled are not crawled again", scope.redis_key
         )
-    built.waiter = frontier.give_up_waiting
+    built.waiters.append(frontier.give_up_waiting)
     built.cluster_view = look.look
     built.async_closers.append(look.close)
 

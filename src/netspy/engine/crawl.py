@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from netspy import crash
+from netspy.engine.after_store import AfterStore, current
 from netspy.engine.callbacks import Callbacks
 from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike, LoggerLike
@@ -18,6 +19,7 @@ from netspy.engine.fetch import Fetcher, Replaced
 from netspy.engine.item_buffer import ItemBuffer
 from netspy.engine.outbox import Outbox
 from netspy.engine.page import Page
+from netspy.engine.parts import TaskParts
 from netspy.engine.shelf import Shelf
 from netspy.engine.threads import CallbackPool
 from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, failure, is_async, user_line
@@ -77,6 +79,8 @@ class Crawl:
         sorter: Sorter,
         outbox: Outbox,
         items: ItemBuffer,
+        after_store: AfterStore,
+        tasks: TaskParts | None,
         held: dict[int, Lease],
         counters: CountersLike,
         logger: LoggerLike,
@@ -93,6 +97,8 @@ class Crawl:
         self._sorter = sorter
         self._outbox = outbox
         self._items = items
+        self._after_store = after_store
+        self._tasks = tasks
         self._held = held
         self._counters = counters
         self._log = logger
@@ -117,13 +123,18 @@ class Crawl:
             self._counters.inc("lease_lost")
             return
         request: Request = lease.payload
+        named = lease.task if lease.task[:1] != "!" else ""
         origin = Origin(
             f"{self._name}.{request.callback_name or self._callbacks.default}",
             b"c%d" % lease.seq,
             request.url,
+            task=named,
+            salt=self._tasks.salt(named) if named and self._tasks is not None else b"",
         )
         page = Page(lease, request, origin, now)
+        page.after_store = self._after_store.do
         page.task = asyncio.current_task()
+        current.set(page)
         self.running[id(page)] = page
         try:
             await self._work(page)
@@ -140,6 +151,9 @@ class Crawl:
 
     async def _work(self, page: Page) -> None:
         request = page.request
+        if page.lease.task[:1] == "!":
+            await self._task_ended(page)
+            return
         try:
             page.function = self._callbacks.of(request)
             if request.errback is not None or request.download_midware is not None:
@@ -160,6 +174,25 @@ class Crawl:
         page.started = time.monotonic()
         kind = self._callbacks.kind(page.function)
         if kind == "plain":
+            await self._run_plain(page)
+        else:
+            await self._run_async(page)
+
+    async def _task_ended(self, page: Page) -> None:
+        """The last request of a task: nothing to fetch, only the spider's hook to call."""
+        self._shelf.ended(page.lease.site)
+        ended = self._tasks.ended if self._tasks is not None else None
+        failures = page.lease.task[1:]
+        if ended is None or not failures.isdigit():
+            await self._fail(
+                page, UnknownCallbackError(f"{self._name} has no tasks, so none can end"), retry=False
+            )
+            return
+        page.origin.label = f"{self._name}.{'task_failed' if int(failures) else 'task_done'}"
+        request = page.request
+        request.cb_kwargs = {"task": (request.cb_kwargs or {}).get("task"), "failed": int(failures)}
+        page.function = ended
+        if self._callbacks.kind(ended) == "plain":
             await self._run_plain(page)
         else:
             await self._run_async(page)
@@ -247,6 +280,7 @@ class Crawl:
     def _draw_first(self, page: Page) -> Yielded:
         """On a worker thread: validate, call, draw the first values."""
         out = Yielded()
+        current.set(page)
         try:
             if self._hooks.validate is not None and page.response is not None:
                 out.verdict = self._hooks.validate(page.request, page.response)
@@ -269,6 +303,7 @@ class Crawl:
             out = Yielded()
         origin = page.origin
         origin.generator = page.iterator
+        current.set(page)
         sort = self._sorter.sort
         try:
             out.more = draw(page.iterator, lambda value: sort(out, value, origin), out.__len__, self._chunk)
@@ -350,8 +385,11 @@ class Crawl:
             if out.verdict is False:
                 self._drop(page, "validate returned False")
                 return
-            self._counters.inc("request_ok")
-            if not out.rows and not page.pending and not page.put_early:
+            if page.lease.task[:1] == "!":
+                self._counters.inc("tasks_done" if page.lease.task == "!0" else "tasks_failed")
+            else:
+                self._counters.inc("request_ok")
+            if not out.rows and not page.pending and not page.put_early and not page.actions:
                 # The usual case: children and ack in one step of the store.
                 if crash.armed:
                     crash.reached("after_callback")
@@ -361,6 +399,8 @@ class Crawl:
             page.finish(lambda: self._outbox.settle(page.lease, (), page.history))
             return
         await self._accept(page, out)
+        # The page comes again, and asks for these again when it succeeds.
+        page.actions = [action for action in page.actions if not action.on_success]
         if isinstance(error, NotRetryError):
             self._drop(page, str(error) or "NotRetryError")
         elif isinstance(error, ValidationError):
@@ -489,10 +529,13 @@ class Crawl:
             f"{self._name}.{getattr(function, '__name__', name)}",
             b"h%d.%s.%d" % (page.lease.seq, name.encode(), page.request.retry_times),
             page.request.url,
+            task=page.origin.task,
+            salt=page.origin.salt,
         )
         out = Yielded()
 
         def plain() -> Any:
+            current.set(page)
             result = function(*args)
             if is_async(result):
                 return result

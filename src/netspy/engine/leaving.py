@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from netspy.engine.feeding import Feeder
 from netspy.engine.lease_keeper import LeaseKeeper
 from netspy.engine.machine import Machine
 from netspy.engine.parts import Parts
@@ -24,6 +25,7 @@ async def leave(
     helpers: Sequence[asyncio.Task[Any]],
     keeper: LeaseKeeper | None,
     seeder: Seeder | None,
+    feeder: Feeder | None,
     last_look: Callable[[], Awaitable[None]] | None,
     aborted: bool,
 ) -> None:
@@ -50,10 +52,12 @@ async def leave(
 
     if seeder is not None:
         seeder.stop()
+    if feeder is not None:
+        feeder.stop()
     if keeper is not None:
         keeper.watch_no_more()
     for task in helpers:
-        if task.get_name() != "netspy-seed":
+        if task.get_name() not in {"netspy-seed", "netspy-feed"}:
             task.cancel()
     outbox.release(machine.shelf.drain())
     if workers and not aborted:
@@ -69,9 +73,16 @@ async def leave(
     if not aborted:
         late = "items were not stored in time; their pages will be crawled again"
         await bounded(items.flush_all(), deadline, late)
+    if not aborted:
+        late = "task states and new tasks were not written in time; their pages will be crawled again"
+        await bounded(machine.after_store.drained(), deadline, late)
+    await machine.after_store.stop()
     for task in helpers:
         task.cancel()
     await asyncio.gather(*helpers, return_exceptions=True)
+    if feeder is not None and not aborted:
+        late = "tasks in hand were not given back in time; they come back by themselves"
+        await bounded(feeder.give_back(), deadline, late)
     answers = False
     if not aborted:
         answers = await bounded(outbox.drained(), deadline, "the store did not take all acks in time")
@@ -94,5 +105,9 @@ async def leave(
         await bounded(last_look(), deadline + 1.0, "")
     if keeper is not None:
         await asyncio.to_thread(keeper.join, min(max(deadline + 1.0 - time.monotonic(), 0.1), 1.0))
+    if parts.tasks is not None:
+        await bounded(
+            parts.tasks.source.close(), deadline + 1.0, "the task source did not answer the goodbye"
+        )
     await bounded(parts.frontier.close(), deadline + 1.0, "the store did not answer the goodbye")
     machine.pool.close()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from netspy.engine.after_store import AfterStore
 from netspy.engine.callbacks import Callbacks, kind_of
 from netspy.engine.crawl import Crawl, Hooks
 from netspy.engine.fetch import Fetcher, SubDownloads
@@ -88,6 +89,9 @@ class Machine:
             linger_s=_LINGER_S if parts.shared else 0.0,
             on_progress=on_progress,
         )
+        tasks = parts.tasks
+        doers = {"add": tasks.source.add, **tasks.doers} if tasks is not None else {}
+        after_store = AfterStore(doers, logger=parts.logger, alert=parts.alert, on_progress=on_progress)
         crawl = Crawl(
             name=parts.spider.name,
             settings=settings,
@@ -99,6 +103,8 @@ class Machine:
             sorter=sorter,
             outbox=outbox,
             items=items,
+            after_store=after_store,
+            tasks=tasks,
             held=held,
             counters=parts.counters,
             logger=parts.logger,
@@ -112,6 +118,7 @@ class Machine:
         self.sorter = sorter
         self.items = items
         self.outbox = outbox
+        self.after_store = after_store
         self.crawl = crawl
 
     def own_hook(self, name: str) -> Callable[..., Any] | None:

@@ -11,6 +11,7 @@ from contextvars import copy_context
 from typing import Any
 
 from netspy import crash
+from netspy.engine.feeding import Feeder
 from netspy.engine.lease_keeper import LeaseKeeper
 from netspy.engine.leaving import leave
 from netspy.engine.machine import Machine
@@ -22,6 +23,7 @@ from netspy.messages.entry import BeatReport, Claimed, Counts, Lease, SeedGrant
 from netspy.observe.faults import what
 from netspy.policy.claiming import claim_limit, suspect_room
 from netspy.policy.finish import finished_job_left_behind, unfinished_because
+from netspy.tasks.contract import Backlog
 
 _IDLE_FIRST_S = 0.02
 _COOLING_SHELF_S = 5.0
@@ -45,6 +47,7 @@ class Node:
         self._seeding = False
         self._seeding_done = False
         self._seeder: Seeder | None = None
+        self._feeder: Feeder | None = None
         self._seed_task: asyncio.Task[None] | None = None
         self._helpers: list[asyncio.Task[Any]] = []
         self._stopping: Ended | None = None
@@ -98,6 +101,12 @@ class Node:
             # Told to stop while it waited for a store that is away: that is how it ended, the store is not lost.
             await self._frontier.close()
             return self._stopping
+        if self._p.tasks is not None:
+            try:
+                await self._p.tasks.source.open()
+            except BaseException:
+                await self._frontier.close()
+                raise
         for warning in self._frontier.warnings:
             self._log.warning("{}", warning)
         if self._p.on_open is not None:
@@ -121,6 +130,7 @@ class Node:
             await machine.call_hook("start_callback")
             machine.outbox.start()
             machine.items.start()
+            machine.after_store.start()
             if keeper is not None:
                 keeper.loop_alive()
             workers = [
@@ -133,9 +143,13 @@ class Node:
                 asyncio.create_task(self._claim_loop(), name="netspy-claim"),
                 asyncio.create_task(self._tick(keeper), name="netspy-tick"),
             ]
+            if self._p.tasks is not None:
+                self._feeder = self._make_feeder(machine)
+                helpers.append(asyncio.create_task(self._feeder.run(), name="netspy-feed"))
+                helpers.append(asyncio.create_task(self._feeder.look_after(), name="netspy-feed-keep"))
             if self._p.observe is not None:
                 helpers.append(asyncio.create_task(self._show(), name="netspy-progress"))
-            for task in (*helpers, machine.outbox.task, machine.items.task):
+            for task in (*helpers, machine.outbox.task, machine.items.task, machine.after_store.task):
                 if task is not None:
                     task.add_done_callback(self._task_ended)
             ended = await self._finished
@@ -152,9 +166,29 @@ class Node:
                 helpers=helpers,
                 keeper=keeper,
                 seeder=self._seeder,
+                feeder=self._feeder,
                 last_look=self._last_look if self._p.observe is not None else None,
                 aborted=self._stopping is None or self._stopping.outcome == "store_lost",
             )
+
+    def _make_feeder(self, machine: Machine) -> Feeder:
+        assert self._p.tasks is not None  # noqa: S101 - the caller checked
+        return Feeder(
+            self._p.tasks,
+            spider=self._p.spider,
+            settings=self._settings,
+            frontier=self._frontier,
+            outbox=machine.outbox,
+            items=machine.items,
+            sorter=machine.sorter,
+            pool=machine.pool,
+            counters=self._counters,
+            logger=self._log,
+            keep_alive=self._p.keep_alive,
+            queued=lambda: self._queued or 0,
+            on_progress=self._wake.set,
+            on_failure=lambda why: self.stop(why, outcome="failed"),
+        )
 
     def _make_keeper(self, loop: asyncio.AbstractEventLoop) -> LeaseKeeper | None:
         if self._p.keeper is None:
@@ -334,7 +368,12 @@ class Node:
 
     async def _look_at_old_job(self, grant: SeedGrant) -> None:
         counts = await self._frontier.counts()
-        if self._p.shared and not self._p.keep_alive and finished_job_left_behind(counts):
+        if (
+            self._p.tasks is None
+            and self._p.shared
+            and not self._p.keep_alive
+            and finished_job_left_behind(counts)
+        ):
             self._log.warning(
                 "nothing to do: this job was seeded {:.0f} s ago ({}) and is finished. To crawl again, set a new RUN_ID "
                 "(e.g. NETSPY_RUN_ID=$(date +%s)), or clear the job with `netspy reset`",
@@ -450,10 +489,13 @@ class Node:
             not (self._active or self._shelf.waiting or self._seeding)
             and self._outbox.empty
             and self._items.empty
+            and self._machine.after_store.empty
+            and not (self._feeder is not None and self._feeder.busy)
         )
 
     async def _over(self) -> bool:
         """Ask once, atomically, whether the run is over; end it when it is."""
+        backlog = await self._feeder.backlog() if self._feeder is not None else None
         counts = self._last_counts = await self._frontier.counts()
         self._queued = counts.queued
         if not counts.intact:
@@ -468,6 +510,7 @@ class Node:
             return True
         why = unfinished_because(
             counts,
+            source_open=await self._source_open(backlog, counts),
             had_work=self._had_work,
             node_age_s=time.monotonic() - self._started,
             grace_s=self._settings.SPIDER_STARTUP_GRACE if self._p.shared else 0.0,
@@ -488,6 +531,31 @@ class Node:
                 "nothing to do", outcome="nothing_to_do" if not self._others_did(counts) else "finished"
             )
         return True
+
+    async def _source_open(self, backlog: Backlog | None, counts: Counts) -> str | None:
+        """Why the task source may still bring work.
+
+        Source and frontier can't be read at one instant, so each is read twice in turn: a task that was in neither
+        place when it was looked at has moved a counter.
+        """
+        if self._feeder is None or backlog is None:
+            return None
+        why = await self._feeder.open_because(backlog)
+        if why is not None or counts.queued or counts.leased or counts.delayed or counts.tasks:
+            return why
+        again = await self._feeder.backlog()
+        after = await self._frontier.counts()
+        if (
+            again != backlog
+            or after[:4] != counts[:4]
+            or (after.tasks_done, after.tasks_failed)
+            != (
+                counts.tasks_done,
+                counts.tasks_failed,
+            )
+        ):
+            return "tasks are on their way"
+        return None
 
     def _others_did(self, counts: Counts) -> bool:
         """Whether other nodes of this very run are or were at work, so that an idle node is no sign of an empty run."""

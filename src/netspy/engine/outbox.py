@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from netspy import crash
 from netspy.engine.contract import CountersLike, LoggerLike
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
-from netspy.messages.entry import Lease, NewEntry, Settlement
+from netspy.messages.entry import Lease, NewEntry, Settlement, TaskMark
 
 _MAX_PARENTS = 500
 _MAX_CHILDREN = 2000
+
+
+class _Put(NamedTuple):
+    entries: Sequence[NewEntry]
+    seed_token: str | None
+    future: asyncio.Future[str | None]
+    tasks: Sequence[TaskMark] = ()
 
 
 class Outbox:
@@ -44,8 +51,8 @@ class Outbox:
         self._delay: list[tuple[Lease, float, Any]] = []
         self._give_up: list[tuple[Lease, bytes]] = []
         self._release: list[Lease] = []
-        self._puts: list[tuple[Sequence[NewEntry], str | None, asyncio.Future[str | None]]] = []
-        self._putting: list[tuple[Sequence[NewEntry], str | None, asyncio.Future[Any]]] = []
+        self._puts: list[_Put] = []
+        self._putting: list[_Put] = []
         self._children = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -91,16 +98,22 @@ class Outbox:
         self._release.extend(leases)
         self._wake.set()
 
-    async def put(self, entries: Sequence[NewEntry], *, seed_token: str | None = None) -> str | None:
+    async def put(
+        self,
+        entries: Sequence[NewEntry],
+        *,
+        seed_token: str | None = None,
+        tasks: Sequence[TaskMark] = (),
+    ) -> str | None:
         """Enqueue now; returns when the store has them: with the history they were put under, for the parent's ack.
 
         The history is read before the put, so that a store that went back in the middle of it is noticed at the ack.
         Raises SeedLockLostError, SeedsLostError.
         """
-        if not entries:
+        if not entries and not tasks:
             return self._frontier.history
         future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._puts.append((entries, seed_token, future))
+        self._puts.append(_Put(entries, seed_token, future, tasks))
         self._grow(len(entries))
         self._wake.set()
         return await future
@@ -137,9 +150,9 @@ class Outbox:
         try:
             await self._write()
         except Exception as error:
-            for _, _, waiter in (*self._putting, *self._puts):
-                if not waiter.done():
-                    waiter.set_exception(error)  # nobody will write any more: don't leave them waiting
+            for put in (*self._putting, *self._puts):
+                if not put.future.done():
+                    put.future.set_exception(error)  # nobody will write any more: don't leave them waiting
             self._no_longer_busy()
             raise
 
@@ -181,19 +194,21 @@ class Outbox:
     async def _do_puts(self) -> None:
         self._putting = puts = self._puts
         self._puts = []
-        plain = [p for p in puts if p[1] is None]
+        plain = [p for p in puts if p.seed_token is None]
         if plain:
             entries: list[NewEntry] = []
-            for some, _, _ in plain:
-                entries.extend(some)
+            tasks: list[TaskMark] = []
+            for put in plain:
+                entries.extend(put.entries)
+                tasks.extend(put.tasks)
             history = self._frontier.history
-            flags = await self._frontier.put(entries)
-            for _, _, future in plain:
-                if not future.done():
-                    future.set_result(history)
+            flags = await self._frontier.put(entries, tasks=tasks)
+            for put in plain:
+                if not put.future.done():
+                    put.future.set_result(history)
             self._count_new(flags)
             self._shrink(len(entries))
-        for some, token, future in puts:
+        for some, token, future, _ in puts:
             if token is None:
                 continue
             history = self._frontier.history

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from netspy.engine.after_store import Action
 from netspy.engine.yields import Origin
 from netspy.messages.entry import Lease, NewEntry
 from netspy.messages.request import Request
@@ -16,11 +17,13 @@ class Page:
     """A claimed request from its start to its last step.
 
     `pending` counts items not stored yet. `finish` names the last step (ack, another try, give up): it is taken at
-    once when nothing is pending, else when the item buffer says that the last item is stored.
+    once when nothing is pending, else when the item buffer says that the last item is stored. `actions` are what the
+    callback asked for besides: `after_store` carries them out before the last step.
     """
 
     __slots__ = (
-        "children", "final", "function", "history", "iterator", "job", "lease", "origin", "pending", "put_early",
+        "actions", "after_store", "children",
+        "final", "function", "history", "iterator", "job", "lease", "origin", "pending", "put_early",
         "request", "response", "started", "task", "timed_out",
     )  # fmt: skip
 
@@ -40,6 +43,8 @@ class Page:
         self.job: asyncio.Future[Any] | None = None
         self.task: asyncio.Task[None] | None = None
         self.timed_out = False
+        self.actions: list[Action] = []
+        self.after_store: Callable[[Sequence[Action], Callable[[], None]], None] | None = None
 
     def let_go(self) -> None:
         """Drop what only the callback needed: a page may wait long for its items, its body and tree need not."""
@@ -54,6 +59,13 @@ class Page:
         if self.pending:
             self.final = final
         else:
+            self._end(final)
+
+    def _end(self, final: Callable[[], None]) -> None:
+        if self.actions and self.after_store is not None:
+            actions, self.actions = self.actions, []
+            self.after_store(actions, final)
+        else:
             final()
 
     def stored(self) -> None:
@@ -61,4 +73,4 @@ class Page:
         self.pending -= 1
         if not self.pending and self.final is not None:
             final, self.final = self.final, None
-            final()
+            self._end(final)

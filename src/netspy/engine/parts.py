@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from netspy.downloader.contract import Downloader
+from netspy.engine.after_store import Doer
 from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter, LoggerLike
 from netspy.frontier.contract import Frontier, Keeper
 from netspy.messages.entry import Counts
 from netspy.settings import Settings
+from netspy.tasks.contract import Task, TaskSource
 
 Outcome = Literal["finished", "nothing_to_do", "stopped", "limit", "seeding_failed", "store_lost", "failed"]
+
+
+class TaskParts(NamedTuple):
+    """What a spider that works on tasks has besides.
+
+    `source`: where they come from. `adopt`, where the source can: rows of the spider's own `fetch_tasks` become this
+    node's tasks in one step. `fetch`: that method, None when it isn't overridden. `closing`: the request that tells of a
+    task's end, and whether only of a failure; None when nobody wants to know. `ended`: the hook that it goes to.
+    `salt`: what keeps this task's pages and items apart from equal ones of other tasks (batches). `doers`: who carries
+    out what callbacks ask for before their page is acked, beside adding tasks.
+    """
+
+    source: TaskSource
+    adopt: Callable[[Sequence[Any]], Awaitable[list[Task]]] | None
+    fetch: Callable[[int], Any] | None
+    closing: Callable[[Any], tuple[Any, bool] | None]
+    ended: Callable[..., Any] | None
+    salt: Callable[[str], bytes]
+    doers: Mapping[str, Doer]
 
 
 class Parts(NamedTuple):
@@ -36,6 +57,7 @@ class Parts(NamedTuple):
     observe_every_s: float
     resumed: bool = False  # the frontier was restored from a dump: don't seed
     on_open: Callable[[], None] | None = None  # once the frontier is open, in a thread
+    tasks: TaskParts | None = None
 
 
 class NodeState(NamedTuple):

@@ -34,14 +34,28 @@ class Origin:
     """Where values come from: whose children they are, and how to name the place in messages.
 
     `identity` makes the ids of children that bypass the repeat filter stable: parent entry (or seeding) + ordinal.
+    `task` is the task they belong to; with `bypass` none of them is asked for by the repeat filter (what task_requests
+    yields: the task is its identity). `salt` keeps apart what is alike in two batches.
     """
 
-    __slots__ = ("generator", "identity", "label", "ordinal", "url")
+    __slots__ = ("bypass", "generator", "identity", "label", "ordinal", "salt", "task", "url")
 
-    def __init__(self, label: str, identity: bytes, url: str = "") -> None:
+    def __init__(
+        self,
+        label: str,
+        identity: bytes,
+        url: str = "",
+        *,
+        task: str = "",
+        salt: bytes = b"",
+        bypass: bool = False,
+    ) -> None:
         self.label = label
         self.identity = identity
         self.url = url
+        self.task = task
+        self.salt = salt
+        self.bypass = bypass
         self.ordinal = 0
         self.generator: Any = None
 
@@ -175,11 +189,13 @@ class Sorter:
                 require_http(request.url)  # mailto:, javascript: and the like are that link's property only
             site = request.site
             identity = request.digest(self._ignore)
-            if not request.filter_repeat:
+            if origin.bypass or not request.filter_repeat:
                 # Its place, and what it is: a page that yields something else at its second try loses nothing.
                 identity = blake2b(
                     b"%s#%d#%s" % (origin.identity, ordinal, identity), digest_size=16
                 ).digest()
+            elif origin.salt:
+                identity = blake2b(origin.salt + identity, digest_size=16).digest()
             payload: Any = request.pack() if self._shared else request
         except InvalidUrlError as error:
             self._counters.inc("invalid_url")
@@ -190,7 +206,7 @@ class Sorter:
         except SerializationError as error:
             self._refuse(origin, f"yielded a request for {request.url} that can't travel: {error}")
             return None
-        return NewEntry(payload, identity, request.priority, site)
+        return NewEntry(payload, identity, request.priority, site, origin.task)
 
     def _callback_problem(self, request: Request) -> str | None:
         for role, callback in (

@@ -140,7 +140,7 @@ class MemoryFrontier:
         for closing, failures in self._tasks.closed():
             self._seq += 1
             self._queue.push(closing.site, (_FIRST, self._seq, closing.payload))
-            self._tasks.tag(self._seq, f"!{failures}")
+            self._tasks.arrived(self._seq, f"!{failures}")
 
     async def open_tasks(self, tasks: Sequence[str]) -> list[bool]:
         """See the contract."""

@@ -41,13 +41,11 @@ class TaskTable:
         """The task of an entry, ''  when it has none."""
         return self._task_of.get(seq, "")
 
-    def tag(self, seq: int, task: str) -> None:
-        """An entry's task without counting it: a closing request, `!` and the number of failures."""
-        self._task_of[seq] = task
-
     def arrived(self, seq: int, task: str) -> None:
-        """A new entry of this task."""
+        """A new entry of this task; one whose task begins with `!` counts for none."""
         self._task_of[seq] = task
+        if task[0] == "!":
+            return
         self._open.setdefault(task, _Open()).left += 1
 
     def mark(self, marks: Sequence[TaskMark]) -> None:

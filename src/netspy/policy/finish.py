@@ -8,14 +8,14 @@ from netspy.messages.entry import Counts
 def unfinished_because(
     counts: Counts,
     *,
-    source_open: bool = False,
+    source_open: str | None = None,
     had_work: bool = True,
     node_age_s: float = float("inf"),
     grace_s: float = 0.0,
 ) -> str | None:
     """Why the crawl run must go on; None when it is over.
 
-    `had_work`: this node seeded or claimed something. A node that never had work, among others that live, waits
+    `source_open`: why the task source may still bring work. `had_work`: this node seeded or claimed something. A node that never had work, among others that live, waits
     `grace_s` seconds (SPIDER_STARTUP_GRACE) after a fresh seeding, as the spec of the distributed spider asks; a job
     that was seeded long ago, or has no other node, and is empty is over at once.
     """
@@ -29,8 +29,8 @@ def unfinished_because(
         return f"{counts.leased} request(s) leased"
     if counts.delayed:
         return f"{counts.delayed} request(s) delayed"
-    if source_open:
-        return "the task source may still produce tasks"
+    if source_open is not None:
+        return source_open
     if not had_work and counts.live_nodes > 1 and counts.seed_age_s < grace_s and node_age_s < grace_s:
         return "this node has had no work yet and the run has just been seeded"
     return None

@@ -82,7 +82,7 @@ PAGE: tuple[KeyDoc, ...] = (
         _RUN,
     ),
     KeyDoc(
-        "ns:tasks",
+        "ns:open_tasks",
         "hash",
         "per task that has requests: how many are not done, how many failed, whether more are on their way",
         "frontier",
@@ -90,7 +90,7 @@ PAGE: tuple[KeyDoc, ...] = (
         _RUN,
     ),
     KeyDoc(
-        "ns:tasks:closing",
+        "ns:open_tasks:closing",
         "hash",
         "per task: the request that tells the spider of its end, queued when the last one is done",
         "frontier",
@@ -165,7 +165,8 @@ PAGE: tuple[KeyDoc, ...] = (
     KeyDoc(
         "prefix:<task_key>:tasks:inflight",
         "zset",
-        "tasks taken and not yet turned into requests",
+        "tasks taken and not yet in the frontier; score = deadline, server ms; `:meta` (hash) counts them, `:failed` "
+        "(list) holds those that can't be turned into requests, `:call:<id>` (string, an hour) makes a repeat harmless",
         "task source",
         "task source",
         "permanent",
@@ -264,8 +265,8 @@ class RunKeys:
         self.beats = f"{ns}:beats"
         self.meta = f"{ns}:meta"
         self.alerts = f"{ns}:alerts"
-        self.tasks = f"{ns}:tasks"
-        self.closing = f"{ns}:tasks:closing"
+        self.tasks = f"{ns}:open_tasks"
+        self.closing = f"{ns}:open_tasks:closing"
         self.runs = f"{job}:runs"
         self.requests = DedupKeys(f"{dedup}:dedup", max_layers)
         self.items = DedupKeys(f"{ns}:items:dedup", max_layers)

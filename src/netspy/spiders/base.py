@@ -27,7 +27,7 @@ class BaseParser:
 
     __custom_setting__: ClassVar[dict[str, Any]] = {}
     kind: ClassVar[str] = "spider"
-    shared: ClassVar[bool] = False
+    shared: bool = False
 
     start_urls: Sequence[str] = ()
 
@@ -145,6 +145,10 @@ class BaseParser:
 
     def user_pool(self) -> Any:
         """Account pools are not built yet: overriding this is refused at start."""
+        return None
+
+    def why_nothing(self) -> str | None:
+        """Why a run may have found nothing to do; None = no other reason than usual."""
         return None
 
     def problem(self) -> str | None:

@@ -16,7 +16,7 @@ class Spider(BaseParser):
     """
 
     kind: ClassVar[str] = "spider"
-    shared: ClassVar[bool] = True
+    shared: bool = True
     redis_key: str | None = None
 
     def __init__(

@@ -44,6 +44,19 @@ class MemoryTaskSource:
         self._moved += len(tasks)
         return tasks
 
+    async def adopt(self, values: Sequence[Any]) -> list[Task]:
+        """New tasks that are this node's at once."""
+        for value in values:
+            codec.encode(value, "task")
+        tasks = [Task(uuid.uuid4().hex, value) for value in values]
+        self._taken.update((task.token, task) for task in tasks)
+        self._moved += len(tasks)
+        return tasks
+
+    def left(self) -> list[Any]:
+        """The tasks that are not done with: waiting ones, then those in hand."""
+        return [task.value for task in (*self._waiting, *self._taken.values())]
+
     async def keep(self, tasks: Sequence[Task]) -> None:
         """There is nobody else."""
 

@@ -41,9 +41,9 @@ class Recording(MemoryFrontier):
             raise self.broken
         self.calls.append((name, size))
 
-    async def put(self, entries, *, seed_token=None):
+    async def put(self, entries, *, seed_token=None, tasks=()):
         await self._note("put", len(entries))
-        return await super().put(entries, seed_token=seed_token)
+        return await super().put(entries, seed_token=seed_token, tasks=tasks)
 
     async def settle(self, settlements):
         await self._note("settle", len(settlements))

@@ -1,0 +1,162 @@
+"""A spider's task source, by TASK_SOURCE, and pushing to it from outside a run."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from netspy.engine.parts import TaskParts
+from netspy.errors import ConfigError
+from netspy.settings import hide_password
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from netspy.settings import Settings
+
+_SQL = ("mysql", "mariadb", "postgres", "sqlite")
+
+
+def make_source(
+    settings: Settings, list_name: str, *, on_outage: Callable[[bool, float], None] | None = None
+) -> Any:
+    """The source that TASK_SOURCE names, for the task list of that name. Raises ConfigError, MissingExtraError."""
+    wanted = settings.TASK_SOURCE.strip()
+    scheme = wanted.partition("://")[0].partition("+")[0].lower()
+    if not wanted:
+        from netspy.assembly import _need_redis
+        from netspy.tasks.redis_list import RedisTaskList, task_keys
+
+        _need_redis()
+        return RedisTaskList(settings, task_keys(settings, list_name), on_outage=on_outage)
+    if wanted == "memory":
+        from netspy.tasks.memory import MemoryTaskSource
+
+        return MemoryTaskSource()
+    if "://" in wanted:
+        modules = {
+            "amqp": ("amqp", "AmqpTaskSource"),
+            "amqps": ("amqp", "AmqpTaskSource"),
+            "kafka": ("kafka", "KafkaTaskSource"),
+        }
+        modules |= dict.fromkeys((*_SQL, "postgresql"), ("sql_table", "SqlTaskSource"))
+        if scheme not in modules:
+            raise ConfigError(
+                f"TASK_SOURCE={hide_password(wanted)!r}: no source for {scheme}://; give amqp://, kafka://, mysql://, "
+                "postgresql://, sqlite:///, memory or the path of a class"
+            )
+        module, name = modules[scheme]
+        return getattr(importlib.import_module(f"netspy.tasks.{module}"), name)(settings, list_name)
+    from netspy.assembly import _load_class
+
+    made = _load_class(wanted, "TASK_SOURCE")(settings, list_name)
+    missing = [
+        n
+        for n in ("open", "take", "settled", "add", "backlog", "close")
+        if not callable(getattr(made, n, None))
+    ]
+    if missing:
+        raise ConfigError(
+            f"TASK_SOURCE={wanted!r} has no {', '.join(missing)}; see netspy.tasks.contract.TaskSource"
+        )
+    return made
+
+
+def build_tasks(built: Any, spider: Any, settings: Settings) -> TaskParts:
+    """The task side of a TaskSpider's node. Raises ConfigError."""
+    source = spider.task_source
+    if source is None:
+        source = make_source(settings, spider.list_name, on_outage=built.outage)
+    fetch = spider.own_fetch
+    adopt = getattr(source, "adopt", None)
+    if fetch is not None and adopt is None:
+        raise ConfigError(
+            f"{spider.name} defines fetch_tasks, and its tasks come from {_shown(source, settings)}: choose one of them"
+        )
+    built.waiters.append(source.give_up_waiting)
+    return TaskParts(
+        source=source,
+        adopt=adopt,
+        fetch=fetch,
+        closing=spider.closing_of,
+        ended=spider.task_ended,
+        salt=lambda _token: b"",
+        doers={},
+    )
+
+
+def _shown(source: Any, settings: Settings) -> str:
+    return (
+        f"TASK_SOURCE={hide_password(settings.TASK_SOURCE)!r}"
+        if settings.TASK_SOURCE
+        else type(source).__name__
+    )
+
+
+def push(spider: Any, tasks: Sequence[Any], *, task_key: str | None = None) -> int:
+    """Append tasks to a spider's source, from outside a run. Returns how many."""
+    from netspy.assembly import embedded_store
+
+    if not tasks:
+        return 0
+    source = spider.task_source
+    if source is None and spider.in_memory:
+        raise ConfigError(
+            f"{spider.name}.push_tasks: TASK_SOURCE='memory' has no tasks outside the crawl's own process; give the "
+            "spider a task_source=MemoryTaskSource([...]), or leave TASK_SOURCE out for the list in Redis"
+        )
+    if source is not None:
+        blocking(lambda: source.add(list(tasks)))
+        return len(tasks)
+    with embedded_store(spider, spider.settings) as settings:
+        blocking(lambda: _add(make_source(settings, task_key or spider.list_name), list(tasks)))
+    return len(tasks)
+
+
+async def _add(source: Any, tasks: list[Any]) -> None:
+    try:
+        await source.open()
+        await source.add(tasks)
+    finally:
+        await source.close()
+
+
+def blocking(make: Callable[[], Any]) -> Any:
+    """Run a coroutine to its end from plain code, also where a loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_awaited(make))
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append((asyncio.run(_awaited(make)), None))
+        except BaseException as error:  # handed to the caller below
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=run, name="netspy-push")
+    thread.start()
+    thread.join()
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
+
+
+async def _awaited(make: Callable[[], Any]) -> Any:
+    return await make()
+
+
+def pieces(tasks: Iterable[Any], size: int) -> Iterable[list[Any]]:
+    """Lists of up to `size` tasks."""
+    piece: list[Any] = []
+    for task in tasks:
+        piece.append(task)
+        if len(piece) >= size:
+            yield piece
+            piece = []
+    if piece:
+        yield piece

@@ -1,0 +1,139 @@
+"""What a page asks for that must come after its items are stored and before its ack: task states, new tasks.
+
+`update_task` and `add_tasks` in a callback are remembered with the page. When the page's items are stored they are
+carried out, many pages in one step, and only then is the page acked: a node that dies in between crawls it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from netspy.engine.contract import Alert, LoggerLike
+from netspy.errors import ConfigError, SpiderError
+from netspy.observe.faults import what
+
+if TYPE_CHECKING:
+    from netspy.engine.page import Page
+
+current: ContextVar[Page | None] = ContextVar("netspy_page", default=None)
+"""The page whose callback or hook runs here; None outside of them."""
+
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 15.0
+_PER_STEP = 500
+
+
+class Action(NamedTuple):
+    """`kind` names who carries it out. `on_success`: dropped when the callback raises, since the page comes again."""
+
+    kind: str
+    value: Any
+    on_success: bool = False
+
+
+Doer = Callable[[Sequence[Any]], Awaitable[None]]
+"""Carries out the values of its kind. ConfigError and SpiderError are reported and not tried again, others are."""
+
+
+class AfterStore:
+    """One task carries out what pages ask for, in order. `do` is called on the loop, `do_soon` from any thread."""
+
+    def __init__(
+        self,
+        doers: Mapping[str, Doer],
+        *,
+        logger: LoggerLike,
+        alert: Alert,
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._doers = doers
+        self._log = logger
+        self._alert = alert
+        self._on_progress = on_progress
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[Sequence[Action], Callable[[], None] | None]] = deque()
+        self._busy = False
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.stuck: str | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start the task."""
+        self.task = asyncio.create_task(self._run(), name="netspy-after-store")
+
+    @property
+    def empty(self) -> bool:
+        """Nothing waits and nothing is being done."""
+        return not self._waiting and not self._busy
+
+    def do(self, actions: Sequence[Action], final: Callable[[], None] | None = None) -> None:
+        """Carry these out, then call `final`."""
+        self._waiting.append((actions, final))
+        self._idle.clear()
+        self._wake.set()
+
+    def do_soon(self, action: Action) -> None:
+        """Carry this out without waiting for anything."""
+        try:
+            self._loop.call_soon_threadsafe(self.do, (action,))
+        except RuntimeError:
+            raise SpiderError("the node has ended; this comes too late") from None
+
+    async def drained(self) -> None:
+        """Wait until everything asked for so far is done; not when the task has ended."""
+        if self.task is not None and not self.task.done():
+            waiter = asyncio.ensure_future(self._idle.wait())
+            await asyncio.wait({waiter, self.task}, return_when=asyncio.FIRST_COMPLETED)
+            waiter.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            if not self._waiting:
+                self._idle.set()
+                self._wake.clear()
+                await self._wake.wait()
+            self._busy = True
+            taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _PER_STEP))]
+            by_kind: dict[str, list[Any]] = {}
+            for actions, _ in taken:
+                for action in actions:
+                    by_kind.setdefault(action.kind, []).append(action.value)
+            for kind, values in by_kind.items():
+                await self._insist(kind, values)
+            for _, final in taken:
+                if final is not None:
+                    final()
+            self._busy = False
+            self._on_progress()
+
+    async def _insist(self, kind: str, values: list[Any]) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._doers[kind](values)
+            except (ConfigError, SpiderError) as error:
+                self._log.error("{}", error)
+                break
+            except Exception as error:
+                if self.stuck is None:
+                    self._alert(
+                        "after_store", f"{what(error)}; pages wait for it unacked, and it is tried again"
+                    )
+                self.stuck = what(error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            else:
+                break
+        self.stuck = None
+
+    async def stop(self) -> None:
+        """End the task. What was not done belongs to pages that are not acked: they will be crawled again."""
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)

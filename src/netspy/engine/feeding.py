@@ -1,0 +1,407 @@
+"""Feeding: tasks from their source into the frontier, as requests, while the node crawls.
+
+A task is taken under a lease, `task_requests` draws its requests, and they go to the frontier in one step that counts
+them for the task. Then the source is told: at once, or, where it holds tasks to their end (a broker), when the frontier
+says that nothing of the task is left. A node that dies anywhere in between leaves a task that comes back, and requests
+that are known when it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from netspy import crash
+from netspy.engine.after_store import current
+from netspy.engine.callbacks import kind_of
+from netspy.engine.complaints import Complaints
+from netspy.engine.contract import CountersLike, LoggerLike
+from netspy.engine.item_buffer import ItemBuffer
+from netspy.engine.outbox import Outbox
+from netspy.engine.parts import TaskParts
+from netspy.engine.threads import CallbackPool
+from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, failure, is_async, user_line
+from netspy.errors import SpiderError, StoreLostError
+from netspy.frontier.contract import Frontier
+from netspy.messages.entry import NewEntry, TaskMark
+from netspy.messages.request import Request
+from netspy.observe.faults import MAX_TEXT, what
+from netspy.settings import Settings
+from netspy.tasks.contract import Backlog, Task
+
+_CHUNK = 500
+_PAUSE_S = 0.05
+_AT_A_TIME = 8  # task_requests that wait for something, side by side
+_LOOK_S = 0.5  # between two looks whether held tasks have come to their end
+_LONGEST_PAUSE_S = 60.0
+
+
+class Feeder:
+    """The task feeder of one node. `run` and `look_after` are its two tasks; everything else is asked on the loop."""
+
+    def __init__(
+        self,
+        parts: TaskParts,
+        *,
+        spider: Any,
+        settings: Settings,
+        frontier: Frontier,
+        outbox: Outbox,
+        items: ItemBuffer,
+        sorter: Sorter,
+        pool: CallbackPool,
+        counters: CountersLike,
+        logger: LoggerLike,
+        keep_alive: bool,
+        queued: Callable[[], int],
+        on_progress: Callable[[], None],
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """`queued`: how many requests wait; no tasks are taken while there are more than SPIDER_SEED_AHEAD.
+        `on_failure` ends the run with that reason.
+        """
+        self._parts = parts
+        self._source = parts.source
+        self._spider = spider
+        self._settings = settings
+        self._frontier = frontier
+        self._outbox = outbox
+        self._items = items
+        self._sorter = sorter
+        self._pool = pool
+        self._counters = counters
+        self._log = logger
+        self._complaints = Complaints(logger)
+        self._keep_alive = keep_alive
+        self._queued = queued
+        self._on_progress = on_progress
+        self._on_failure = on_failure
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._in_hand: dict[str, Task] = {}  # taken, not all requests in the frontier yet
+        self._held: dict[str, Task] = {}  # in the frontier, and the source wants to know of the end
+        self._later: list[tuple[float, Task]] = []  # task_requests raised: tried again
+        self._tries: dict[str, int] = {}
+        self._empty_polls = 0
+        self._fetch_errors = 0
+        self.had_tasks = False
+
+    # -- what the node asks ----------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Tasks are in this node's hands."""
+        return bool(self._in_hand or self._later)
+
+    @property
+    def exhausted(self) -> bool:
+        """The source was empty TASK_EXHAUST_POLLS times in a row, and nothing is in this node's hands."""
+        return self._empty_polls >= self._settings.TASK_EXHAUST_POLLS and not self.busy and not self._held
+
+    async def open_because(self, backlog: Backlog) -> str | None:
+        """Why the source may still bring work, given what it says of itself; None when it is at its end."""
+        if self.busy or self._held:
+            return f"{len(self._in_hand) + len(self._held) + len(self._later)} task(s) in hand"
+        if backlog.waiting:
+            return f"{backlog.waiting} task(s) waiting"
+        if backlog.taken:
+            return f"{backlog.taken} task(s) in other nodes' hands"
+        if not self.exhausted:
+            return f"the task source was empty {self._empty_polls} time(s) of {self._settings.TASK_EXHAUST_POLLS}"
+        return None
+
+    async def backlog(self) -> Backlog:
+        """What the source says of itself."""
+        return await self._source.backlog()
+
+    def wake(self) -> None:
+        """There may be new tasks."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Take no more."""
+        self._stopping = True
+        self._wake.set()
+
+    async def give_back(self) -> None:
+        """What is still in hand goes back to the source, before its lease is over."""
+        left = [*self._in_hand.values(), *(task for _, task in self._later), *self._held.values()]
+        if left:
+            await self._source.release(left)
+
+    # -- the two tasks ---------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Take tasks and feed them until stopped."""
+        while not self._stopping:
+            self._wake.clear()
+            tasks = self._due()
+            room = self._settings.TASK_BATCH_SIZE - len(tasks)
+            took = 0
+            if room > 0 and not self._ahead():
+                fresh = await self._take(room)
+                if fresh is None:  # fetch_tasks failed: that says nothing about the source
+                    await self._pause(
+                        min(self._settings.TASK_POLL_INTERVAL * 2**self._fetch_errors, _LONGEST_PAUSE_S)
+                    )
+                    continue
+                took = len(fresh)
+                tasks += fresh
+                if took:
+                    self._empty_polls = 0
+                    self.had_tasks = True
+                    self._counters.inc("tasks_taken", took)
+                elif not self.busy:
+                    self._empty_polls += 1
+                    self._on_progress()
+            if tasks:
+                await self._feed(tasks)
+            if not took:
+                ahead = self._ahead()
+                await self._pause(_PAUSE_S if ahead or self._later else self._settings.TASK_POLL_INTERVAL)
+
+    async def look_after(self) -> None:
+        """Tell the source which tasks this node still works on, and which of those it holds have come to their end."""
+        beat_s = self._settings.HEARTBEAT_INTERVAL
+        kept = time.monotonic()
+        while True:
+            await asyncio.sleep(min(_LOOK_S, beat_s / 2))
+            if self._held:
+                await self._see_ends()
+            now = time.monotonic()
+            if now - kept >= beat_s:
+                kept = now
+                mine = [*self._in_hand.values(), *(task for _, task in self._later), *self._held.values()]
+                if mine:
+                    await self._source.keep(mine)
+            self._complaints.flush()
+
+    async def _see_ends(self) -> None:
+        tokens = list(self._held)
+        for at in range(0, len(tokens), _CHUNK):
+            some = tokens[at : at + _CHUNK]
+            still = await self._frontier.open_tasks(some)
+            ended = [self._held[token] for token, is_open in zip(some, still, strict=True) if not is_open]
+            if ended:
+                await self._source.settled(ended)
+                for task in ended:
+                    self._held.pop(task.token, None)
+                self._on_progress()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _ahead(self) -> bool:
+        return (
+            self._queued() >= self._settings.SPIDER_SEED_AHEAD
+            or len(self._held) >= 10 * self._settings.TASK_BATCH_SIZE
+        )
+
+    # -- taking ----------------------------------------------------------------------------------------------
+
+    async def _take(self, limit: int) -> list[Task] | None:
+        tasks = await self._source.take(limit)
+        self._remember(tasks)
+        if crash.armed and tasks:
+            crash.reached("after_take")
+        fetch = self._parts.fetch
+        if fetch is None or len(tasks) >= limit:
+            return tasks
+        try:
+            rows = await self._call(fetch, limit - len(tasks))
+            rows = [] if rows is None else list(rows)
+        except Exception as error:
+            self._fetch_failed(failure(error))
+            return tasks or None
+        self._fetch_errors = 0
+        if rows and self._parts.adopt is not None:
+            # In the source's leased list before anything else: a node that dies from here on loses none of them.
+            adopted = await self._parts.adopt(rows)
+            self._remember(adopted)
+            if crash.armed:
+                crash.reached("after_fetch_tasks")
+            tasks += adopted
+        return tasks
+
+    def _fetch_failed(self, error: Exception) -> None:
+        self._fetch_errors += 1
+        self._counters.inc("callback_error")
+        text = f"{self._spider.name}.fetch_tasks ({user_line(error)}) raised {what(error)}"
+        self._complaints.error("fetch_tasks", text)
+        if self._fetch_errors > self._settings.SPIDER_MAX_RETRY_TIMES and not self._keep_alive:
+            self._on_failure(f"{text}, {self._fetch_errors} times in a row")
+
+    async def _call(self, function: Callable[..., Any], *args: Any) -> Any:
+        if kind_of(function) == "coroutine":
+            return await function(*args)
+        result = await self._pool.call(lambda: function(*args))
+        return await result if inspect.isawaitable(result) else result
+
+    def _remember(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            self._in_hand[task.token] = task
+
+    def _due(self) -> list[Task]:
+        now = time.monotonic()
+        due = [task for at, task in self._later if at <= now]
+        if due:
+            self._later = [(at, task) for at, task in self._later if at > now]
+            self._remember(due)
+        return due
+
+    # -- feeding ---------------------------------------------------------------------------------------------
+
+    async def _feed(self, tasks: Sequence[Task]) -> None:
+        for at in range(0, len(tasks), _AT_A_TIME):
+            if self._stopping:
+                return
+            drawn = await asyncio.gather(*(self._draw(task) for task in tasks[at : at + _AT_A_TIME]))
+            entries: list[NewEntry] = []
+            marks: list[TaskMark] = []
+            fed: list[Task] = []
+            for task, requests in drawn:
+                if requests is None:
+                    continue
+                entries += requests
+                marks.append(self._mark(task))
+                fed.append(task)
+            if fed:
+                await self._outbox.put(entries, tasks=marks)
+                if crash.armed:
+                    crash.reached("after_task_put")
+                await self._handed_over(fed)
+
+    async def _handed_over(self, fed: Sequence[Task]) -> None:
+        for task in fed:
+            self._tries.pop(task.token, None)
+            if self._source.holds:
+                self._held[task.token] = task
+        if not self._source.holds:
+            await self._source.settled(fed)
+        for task in fed:
+            self._in_hand.pop(task.token, None)
+        self._on_progress()
+
+    def _mark(self, task: Task, *, fed: bool = True) -> TaskMark:
+        closing, only_failed = self._closing(task)
+        return TaskMark(task.token, fed, closing, only_failed)
+
+    def _closing(self, task: Task, failures: str = "") -> tuple[NewEntry | None, bool]:
+        wanted = self._parts.closing(task.value)
+        if wanted is None:
+            return None, False
+        request, only_failed = wanted
+        origin = Origin(
+            f"{self._spider.name}.task_requests", b"e" + task.token.encode(), task=failures, bypass=True
+        )
+        return self._sorter.entry(request, origin), only_failed
+
+    async def _draw(self, task: Task) -> tuple[Task, list[NewEntry] | None]:
+        """The requests of a task; all but the last chunk of them are in the frontier already. None: it raised."""
+        origin = Origin(
+            f"{self._spider.name}.task_requests",
+            b"t" + task.token.encode(),
+            str(task.value)[:MAX_TEXT],
+            task=task.token,
+            salt=self._parts.salt(task.token),
+            bypass=True,
+        )
+        out = Yielded()
+        try:
+            out = await self._drawn(task, origin)
+        except (Exception, SystemExit) as caught:
+            await self._raised(task, failure(caught))
+            return task, None
+        return task, out.children
+
+    async def _drawn(self, task: Task, origin: Origin) -> Yielded:
+        function = self._spider.task_requests
+        adopt = self._spider.request_from_task
+        sort = self._sorter.sort
+
+        def take(out: Yielded, value: Any) -> None:
+            sort(out, adopt(value, task.value) if isinstance(value, str | Request) else value, origin)
+
+        if kind_of(function) != "plain":
+            return await self._drawn_async(task, function(task.value), origin, take)
+
+        def first() -> tuple[Yielded, Any]:
+            current.set(None)
+            result = function(task.value)
+            if is_async(result):
+                return Yielded(), result
+            origin.generator = as_iterator(result)
+            return more(), None
+
+        def more() -> Yielded:
+            out = Yielded()
+            if origin.generator is not None:
+                iterator = origin.generator
+                out.more = draw(iterator, lambda value: take(out, value), out.__len__, _CHUNK)
+            return out
+
+        out: Yielded
+        out, later = await self._pool.call(first)
+        if later is not None:
+            return await self._drawn_async(task, later, origin, take)
+        while out.more:
+            await self._put_chunk(task, out)
+            out = await self._pool.call(more)
+        self._keep_rows(out)
+        return out
+
+    async def _drawn_async(
+        self, task: Task, result: Any, origin: Origin, take: Callable[[Yielded, Any], None]
+    ) -> Yielded:
+        out = Yielded()
+        if hasattr(result, "__aiter__"):
+            origin.generator = result
+            async for value in result:
+                take(out, value)
+                if len(out) >= _CHUNK:
+                    await self._put_chunk(task, out)
+                    out = Yielded()
+        else:
+            for value in as_iterator(await result) or ():
+                take(out, value)
+        self._keep_rows(out)
+        return out
+
+    async def _put_chunk(self, task: Task, out: Yielded) -> None:
+        """A part of a task's requests: the task stays open until the rest is there too."""
+        self._keep_rows(out)
+        await self._outbox.put(out.children, tasks=[self._mark(task, fed=False)])
+        while not self._stopping and self._queued() >= self._settings.SPIDER_SEED_AHEAD:  # noqa: ASYNC110
+            await asyncio.sleep(_PAUSE_S)
+
+    def _keep_rows(self, out: Yielded) -> None:
+        if out.rows:
+            self._items.add(None, out.rows)
+
+    async def _raised(self, task: Task, error: Exception) -> None:
+        tries = self._tries[task.token] = self._tries.get(task.token, 0) + 1
+        text = f"{self._spider.name}.task_requests ({user_line(error)}) raised {what(error)}"
+        self._complaints.error(text, f"{text}, for task {str(task.value)[:MAX_TEXT]}")
+        self._counters.inc("callback_error")
+        if isinstance(error, StoreLostError):
+            raise error
+        if tries <= self._settings.SPIDER_MAX_RETRY_TIMES and not isinstance(error, SpiderError):
+            wait_s = max(self._settings.SPIDER_RETRY_INTERVAL, _LOOK_S) * 2 ** (tries - 1)
+            self._later.append((time.monotonic() + min(wait_s, _LONGEST_PAUSE_S), task))
+            self._in_hand.pop(task.token, None)
+            return
+        self._counters.fail("task_requests")
+        closing, _ = self._closing(task, failures="!1")
+        # What it had yielded stays in the frontier; the spider hears of the failure through a last request.
+        await self._outbox.put([closing] if closing is not None else [], tasks=[TaskMark(task.token)])
+        await self._source.failed([(task, what(error))])
+        self._tries.pop(task.token, None)
+        self._in_hand.pop(task.token, None)
+        self._on_progress()

@@ -1,0 +1,13 @@
+--[[
+backlog: what the list still has, read at one instant.
+
+KEYS    1 tasks   2 tasks:inflight   3 tasks:meta   4 tasks:failed
+ARGV    1 now or ''
+RETURN  {waiting, taken, a number that rises with every task added or taken, failed}
+]]
+--@include source
+local bad = wrong_types()
+if bad then return bad end
+local counted = redis.call('HMGET', KEYS[3], 'seq', 'added')
+return {redis.call('LLEN', KEYS[1]), redis.call('ZCARD', KEYS[2]),
+  (tonumber(counted[1] or '0') or 0) + (tonumber(counted[2] or '0') or 0), redis.call('LLEN', KEYS[4])}
