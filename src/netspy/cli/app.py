@@ -18,7 +18,19 @@ from netspy.observe.outcome import ExitCode, exit_code_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = ("run", "demo", "status", "failed", "reset", "retry", "parse", "shell", "settings", "create")
+COMMANDS = (
+    "run",
+    "demo",
+    "status",
+    "failed",
+    "reset",
+    "retry",
+    "consume",
+    "parse",
+    "shell",
+    "settings",
+    "create",
+)
 """The modules of this package that hold a command, in the order of the help. Each has `register(app)`."""
 
 BROKEN_PIPE = 141

@@ -20,9 +20,8 @@ _BUILT_IN = (
     *("console.ConsolePipeline", "csv.CsvPipeline", "jsonl.JsonlPipeline", "sqlite.SqlitePipeline"),
     *("mysql.MysqlPipeline", "postgres.PostgresPipeline", "sql.SqlPipeline"),
     *("parquet.ParquetPipeline", "mongo.MongoPipeline", "elasticsearch.ElasticsearchPipeline"),
-    "files.FilesPipeline",
+    *("files.FilesPipeline", "kafka.KafkaPipeline", "rabbitmq.RabbitmqPipeline", "redis.RedisPipeline"),
 )
-_NOT_BUILT = frozenset({"kafka", "redis"})
 
 
 def load_pipelines(paths: Sequence[str | type | BasePipeline], settings: Settings) -> list[BasePipeline]:
@@ -94,13 +93,7 @@ def _import(path: str) -> Any:
 
 def _no_module(path: str, module_name: str) -> str:
     if module_name.startswith(_HERE):
-        wanted = module_name.removeprefix(_HERE)
         have = ", ".join(_HERE + name for name in _BUILT_IN)
-        if wanted.partition(".")[0] in _NOT_BUILT:
-            return (
-                f"pipeline {path!r} isn't available in this version of netspy; it has {have}. "
-                "A pipeline of your own (a class with save_items) can write anywhere: see docs/pipelines.md"
-            )
         return f"pipeline {path!r}: there is no module {module_name}; netspy has {have}"
     return (
         f"pipeline {path!r}: there is no module {module_name}; "

@@ -54,7 +54,7 @@ class Traits(ABC):
     async def make(self) -> TaskSource:
         """Another node's source on the same list. Not opened."""
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - most kinds have nothing to do
         """Called when a check is over."""
 
 

@@ -44,8 +44,8 @@ def test_both_spellings_classes_and_objects_are_taken_in_order(settings: Setting
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("netspy.pipelines.mysql.MysqlPipeline", "isn't available in this version .*sqlite.SqlitePipeline"),
-        ("netspy.pipelines.kafka:KafkaPipeline", "isn't available in this version"),
+        ("netspy.pipelines.hbase.HbasePipeline", "there is no module .*sqlite.SqlitePipeline"),
+        ("netspy.pipelines.kafka:KafkaPipelin", "did you mean KafkaPipeline"),
         (
             "netspy.pipelines.sqllite.SqlitePipeline",
             "there is no module netspy.pipelines.sqllite; netspy has",

@@ -1,0 +1,225 @@
+"""A consumer as a process: event loop, signals, how it ended, its summary. See `consumer`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from netspy.brokers.address import shown
+from netspy.engine.node import force_exit
+from netspy.errors import ConfigError
+from netspy.launch.consumer import Clean, Consumer
+from netspy.launch.single import write_line
+from netspy.observe import summary as summaries
+from netspy.observe.counters import Counters
+from netspy.observe.outcome import ExitCode, Stop, exit_code, outcome_of
+from netspy.observe.progress import duration
+from netspy.observe.throttle import Throttled
+from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.letters_shared import SharedLetters, open_store
+from netspy.pipelines.loader import load_pipelines, pipeline_name
+from netspy.pipelines.writer import BatchWriter
+from netspy.policy.run_scope import CLUSTER_SCHEMES
+from netspy.tasks.message_source import kind_of, message_source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from netspy.observe.summary import RunSummary
+    from netspy.pipelines.events import PipelineEvent
+    from netspy.pipelines.writer import DeadLetters
+    from netspy.settings import Settings
+
+KIND = "consumer"
+NAME = "consume"
+"""What the summary, the log and shared dead letters call it."""
+_BACK_INTO = {
+    "amqp": "netspy.pipelines.rabbitmq.RabbitmqPipeline",
+    "kafka": "netspy.pipelines.kafka.KafkaPipeline",
+    "list": "netspy.pipelines.redis.RedisPipeline",
+    "stream": "netspy.pipelines.redis.RedisPipeline",
+}
+_EVERY_S = 10.0
+
+
+def run_consumer(
+    address: str,
+    settings: Settings,
+    *,
+    pipelines: Sequence[Any] | None,
+    clean: Clean | None,
+    once: bool,
+    table: str,
+    logger: Any,
+) -> RunSummary:
+    """Consume until a signal, or with `once` until nothing is left. `pipelines`: in the place of ITEM_PIPELINES.
+
+    Raises ConfigError, StoreLostError.
+    """
+    kind = kind_of(address)
+    with _embedded(kind, address, settings) as own:
+        made = load_pipelines(own.ITEM_PIPELINES if pipelines is None else pipelines, own)
+        if not made:
+            raise ConfigError(
+                "ITEM_PIPELINES is empty, so there is nothing to store rows with; name a pipeline"
+            )
+        if any(pipeline_name(one) == _BACK_INTO[kind] for one in made):
+            raise ConfigError(
+                f"ITEM_PIPELINES holds {_BACK_INTO[kind]}, which would write the rows back into a queue; name the stores "
+                "with --pipeline, -o, or -s ITEM_PIPELINES=…"
+            )
+        factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+        if sys.platform != "win32":
+            import uvloop
+
+            factory = uvloop.new_event_loop
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(_run(address, own, made, clean, once, table, logger))
+
+
+@contextmanager
+def _embedded(kind: str, address: str, settings: Settings) -> Iterator[Settings]:
+    """With `list:KEY` and REDIS_URL="embedded": the data folder's own server while the block runs."""
+    if kind not in {"list", "stream"} or "://" in address or settings.REDIS_URL != "embedded":
+        yield settings
+        return
+    from netspy.redisio.embedded import EmbeddedRedis
+
+    with EmbeddedRedis(settings.EMBEDDED_DATA_DIR) as url:
+        yield msgspec.structs.replace(settings, REDIS_URL=url)
+
+
+async def _run(
+    address: str,
+    settings: Settings,
+    made: list[Any],
+    clean: Clean | None,
+    once: bool,
+    table: str,
+    logger: Any,
+) -> RunSummary:
+    counters = Counters()
+    started = datetime.now(UTC)
+    letters, drop_letters = _letters(settings, logger)
+    tell, flush = _events(logger, counters)
+    writer = BatchWriter(made, settings, dead_letter=letters, on_event=tell)
+
+    def outage(away: bool, seconds: float) -> None:
+        if away:
+            logger.warning("{} is away; waiting for it", shown(address))
+        else:
+            logger.info("{} is back after {:.1f} s", shown(address), seconds)
+
+    source = message_source(address, settings, on_outage=outage)
+    consumer = Consumer(
+        source,
+        writer,
+        letters,
+        settings,
+        counters=counters,
+        logger=logger,
+        table=table,
+        clean=clean,
+        once=once,
+    )
+
+    def ended(stop: Stop) -> RunSummary:
+        finished = datetime.now(UTC)
+        counts = counters.own()
+        outcome = outcome_of(
+            stop=stop,
+            ok=counts["items"] + counters.user.get("dropped_by_clean", 0),
+            failed=counts["item_failed"] + counters.user.get("unreadable", 0),
+        )
+        code = exit_code(outcome, stop=stop, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO)
+        return summaries.build(
+            counters, spider=NAME, kind=KIND, outcome=outcome, code=code, started=started,
+            finished=finished, elapsed_s=(finished - started).total_seconds(), reason=stop,
+            outputs=[str(one.where()) for one in made if hasattr(one, "where")],
+        )  # fmt: skip
+
+    seen, unheed = _catch_signals(consumer, logger, lambda: ended("forced"))
+    try:
+        await consumer.run()
+    finally:
+        unheed()
+        flush()
+        drop_letters()
+    return ended("" if not seen else "SIGINT" if seen[0] == signal.SIGINT else "SIGTERM")
+
+
+def _letters(settings: Settings, logger: Any) -> tuple[DeadLetters, Callable[[], None]]:
+    """The dead-letter file, or the store of FAILED_ITEM_URL with the file behind it; and what closes it."""
+    file = DeadLetterFile(settings.FAILED_ITEM_PATH)
+    job = f"{settings.REDIS_KEY_PREFIX}:{NAME}"
+    if settings.REDIS_URL.partition("://")[0] in CLUSTER_SCHEMES:
+        job = "{" + job + "}"
+    store = open_store(settings, job)
+    if store is None:
+        return file, lambda: None
+    return SharedLetters(store, file, lambda message: logger.warning("{}", message)), store.close
+
+
+def _catch_signals(
+    consumer: Consumer, logger: Any, summary: Callable[[], RunSummary]
+) -> tuple[list[int], Callable[[], None]]:
+    """First SIGINT or SIGTERM: a graceful stop. Second: out at once; what is not acknowledged comes again."""
+    seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
+        return seen, lambda: None
+    loop = asyncio.get_running_loop()
+
+    def handle(number: signal.Signals) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            write_line(summary())
+            force_exit(int(ExitCode.FORCED))
+        name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else number.name
+        logger.info("{}: storing what was read; once more to leave at once", name)
+        consumer.stop()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, handle, number)
+
+    def undo() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+    return seen, undo
+
+
+def _events(logger: Any, counters: Counters) -> tuple[Callable[[PipelineEvent], None], Callable[[], None]]:
+    """Log lines for what happens to pipelines, and what shows those that were held back."""
+    lines = Throttled(lambda line: logger.warning("{}", line), limit=5, interval_s=_EVERY_S)
+
+    def tell(event: PipelineEvent) -> None:
+        if event.kind == "retry":
+            counters.inc("pipeline_retry")
+        if event.kind == "stuck":
+            logger.error("{}", event.message)
+        elif event.kind == "up":
+            logger.info("{}", event.message)
+        else:
+            lines(f"{event.kind} {event.pipeline} {event.table}", event.message)
+
+    return tell, lambda: lines.flush(everything=True)
+
+
+def human(summary: RunSummary) -> str:
+    """A line for people."""
+    s = summary
+    parts = [f"{s.items:,} row(s) stored", f"{s.item_failed:,} dead-lettered"]
+    for name, words in (("dropped_by_clean", "left out by clean()"), ("unreadable", "no rows")):
+        if s.user.get(name):
+            parts.append(f"{s.user[name]:,} {words}")
+    where = f"\n  rows: {', '.join(s.outputs)}" if s.outputs else ""
+    return f"consume {s.outcome} after {duration(s.elapsed)}: {', '.join(parts)}{where}"

@@ -1,0 +1,240 @@
+"""The consumer side of items that travel through a queue: read in bulk, cleaned, stored, and only then acknowledged.
+
+    take ─▶ rows ─▶ clean ─▶ pipelines or dead letters ─▶ settled
+             └─▶ what is no row goes to the source's failed list
+
+A consumer that is killed has acknowledged nothing that isn't stored: its messages come again, to another or the next
+one. So delivery is at least once, and rows with a unique key are stored once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from netspy import crash
+from netspy.errors import ItemError, PipelineError, StoreLostError
+from netspy.messages.envelope import row_of
+from netspy.messages.row import DeadRow, Row
+
+if TYPE_CHECKING:
+    from netspy.observe.counters import Counters
+    from netspy.pipelines.writer import BatchWriter, DeadLetters
+    from netspy.settings import Settings
+    from netspy.tasks.contract import Backlog, Task, TaskSource
+
+Clean = Callable[[Row], Any]
+
+_IDLE_FIRST_S, _IDLE_MOST_S = 0.05, 1.0
+_STUCK_FIRST_S, _STUCK_MOST_S = 0.5, 15.0
+_EMPTY_LOOKS = 2  # in a row, so that nothing which is on its way is taken for nothing
+
+
+class Sorted(NamedTuple):
+    """What became of the rows of a batch before storing: to store, dead by `clean`, left out by `clean`."""
+
+    rows: list[Row]
+    bad: list[DeadRow]
+    dropped: int
+
+
+class Consumer:
+    """One source, one writer, one loop. `letters` is where the writer dead-letters."""
+
+    def __init__(
+        self,
+        source: TaskSource,
+        writer: BatchWriter,
+        letters: DeadLetters,
+        settings: Settings,
+        *,
+        counters: Counters,
+        logger: Any,
+        table: str,
+        clean: Clean | None = None,
+        once: bool = False,
+    ) -> None:
+        """`table` is that of rows which name none. `once`: end when nothing is left."""
+        self._source = source
+        self._writer = writer
+        self._letters = letters
+        self._settings = settings
+        self._counters = counters
+        self._log = logger
+        self._table = table
+        self._clean = clean
+        self._once = once
+        self._stop = asyncio.Event()
+        self._said = time.monotonic()
+        self._stuck = False
+
+    def stop(self) -> None:
+        """Finish the batch that is being written, within SPIDER_STOP_TIMEOUT, and leave."""
+        self._stop.set()
+        self._writer.hurry(time.monotonic() + self._settings.SPIDER_STOP_TIMEOUT)
+        self._source.give_up_waiting()
+
+    async def run(self) -> None:
+        """Until it is stopped, or with `once` nothing is left. Raises ConfigError, StoreLostError."""
+        try:
+            await self._source.open()
+            await self._consume()
+        except StoreLostError as error:
+            if not self._stop.is_set():
+                raise
+            self._log.warning("{}; what was in hand is delivered again", error)
+        finally:
+            await self._writer.close()
+            await self._source.close()
+
+    async def _consume(self) -> None:
+        idle_s, empty = _IDLE_FIRST_S, 0
+        while not self._stop.is_set():
+            tasks = await self._source.take(self._settings.ITEM_BATCH_SIZE)
+            if tasks:
+                idle_s, empty = _IDLE_FIRST_S, 0
+                await self._handle(tasks)
+                await self._progress()
+                continue
+            if self._once:
+                backlog = await self._source.backlog()
+                empty = 0 if backlog.waiting or backlog.taken else empty + 1
+                if empty >= _EMPTY_LOOKS:
+                    return
+            await self._progress()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), idle_s)
+            idle_s = min(2 * idle_s, _IDLE_MOST_S)
+
+    async def _handle(self, tasks: Sequence[Task]) -> None:
+        """Everything in `tasks` is stored, dead-lettered, dropped or failed when this returns, or given back."""
+        readable: list[Task] = []
+        rows: list[Row] = []
+        unreadable: list[tuple[Task, str]] = []
+        for task in tasks:
+            try:
+                rows.append(row_of(task.value, self._table))
+            except ItemError as error:
+                unreadable.append((task, str(error)))
+            else:
+                readable.append(task)
+        if unreadable:
+            self._counters.inc_user("unreadable", len(unreadable))
+            self._log.warning(
+                "{} message(s) are no rows and go to the source's failed list: {}",
+                len(unreadable),
+                unreadable[0][1],
+            )
+            await self._source.failed(unreadable)
+        keeping = asyncio.create_task(self._keep(readable))
+        try:
+            stored = await self._store(await self._cleaned(rows))
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+        if crash.armed:
+            crash.reached("before_ack")
+        if stored:
+            await self._source.settled(readable)
+        else:
+            await self._source.release(readable)
+
+    async def _keep(self, tasks: Sequence[Task]) -> None:
+        while True:
+            await asyncio.sleep(self._settings.HEARTBEAT_INTERVAL)
+            await self._source.keep(tasks)
+
+    # cleaning
+
+    async def _cleaned(self, rows: list[Row]) -> Sorted:
+        if self._clean is None:
+            return Sorted(rows, [], 0)
+        if inspect.iscoroutinefunction(self._clean):
+            results = [await _awaited(self._clean, row) for row in rows]
+        else:
+            results = await asyncio.to_thread(_each, self._clean, rows)
+        kept, bad, dropped = [], [], 0
+        for row, result in zip(rows, results, strict=True):
+            if result is None:
+                dropped += 1
+            elif isinstance(result, Row):
+                kept.append(result)
+            elif isinstance(result, dict):
+                kept.append(row._replace(data=result))
+            else:
+                why = (
+                    result
+                    if isinstance(result, Exception)
+                    else ItemError(f"it must return a row, a dict or None, not {type(result).__name__}")
+                )
+                bad.append(DeadRow(row, f"clean(): {type(why).__name__}: {why}", time.time()))
+        if dropped:
+            self._counters.inc_user("dropped_by_clean", dropped)
+        return Sorted(kept, bad, dropped)
+
+    # storing
+
+    async def _store(self, batch: Sorted) -> bool:
+        """False when nothing more could be done before the stop: not even dead-lettering worked."""
+        wait_s = _STUCK_FIRST_S
+        bad = batch.bad
+        while True:
+            try:
+                if bad:
+                    await asyncio.to_thread(self._letters.append, bad)
+                    self._counters.inc("item_failed", len(bad))
+                    self._log.warning("{} row(s) are dead-lettered: {}", len(bad), bad[0].error)
+                    bad = []
+                if batch.rows:
+                    result = await self._writer.write(batch.rows)
+                    self._counters.inc("items", result.stored)
+                    self._counters.inc("item_failed", result.failed)
+            except (PipelineError, OSError) as error:
+                if not self._stuck:
+                    self._stuck = True
+                    self._log.error(
+                        "rows can be neither stored nor dead-lettered: {}; nothing is acknowledged", error
+                    )
+                if self._stop.is_set():
+                    return False
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), wait_s)
+                wait_s = min(2 * wait_s, _STUCK_MOST_S)
+            else:
+                self._stuck = False
+                return True
+
+    async def _progress(self) -> None:
+        every_s = self._settings.METRICS_LOG_INTERVAL
+        if not every_s or time.monotonic() - self._said < every_s:
+            return
+        self._said = time.monotonic()
+        left: Backlog = await self._source.backlog()
+        counts = self._counters.own()
+        self._log.info(
+            "{:,} row(s) stored, {:,} dead-lettered, {} waiting",
+            counts["items"],
+            counts["item_failed"],
+            "an unknown number" if left.waiting is None else f"{left.waiting:,}",
+        )
+
+
+def _each(clean: Clean, rows: Sequence[Row]) -> list[Any]:
+    results: list[Any] = []
+    for row in rows:
+        try:
+            results.append(clean(row))
+        except Exception as error:
+            results.append(error)
+    return results
+
+
+async def _awaited(clean: Callable[[Row], Awaitable[Any]], row: Row) -> Any:
+    try:
+        return await clean(row)
+    except Exception as error:
+        return error
