@@ -18,6 +18,7 @@ from netspy.testing.site import LocalSite
 from support.missing import missing
 from support.shared_server import shared_server
 from support.sql import (  # noqa: F401 - fixtures for every test
+    _postgres_database,
     any_sql,
     mariadb,
     mariadb_url,

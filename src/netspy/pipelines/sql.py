@@ -13,13 +13,14 @@ from netspy.pipelines.values import as_sheet
 from netspy.sqlio import trouble
 from netspy.sqlio.address import read_url
 from netspy.sqlio.dialects import dialect_of
-from netspy.sqlio.engine import make_engine
+from netspy.sqlio.engine import make_engine, need_driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sqlalchemy import Connection, Engine
 
+    from netspy.settings import Settings
     from netspy.sqlio.address import SqlAddress
     from netspy.sqlio.dialects import OnConflict
     from netspy.sqlio.reflection import Table
@@ -62,6 +63,17 @@ class SqlPipeline(BasePipeline):
     def __init__(self, url: str = "") -> None:
         """`url`: a database to use in the place of SQL_URL."""
         self.url = url or self.url
+
+    @property
+    def settings(self) -> Settings:
+        """The spider's settings."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, value: Settings) -> None:
+        # A wrong address or a missing driver stops the start; a server that is down doesn't.
+        self._settings = value
+        need_driver(self.address())
 
     # what MySQL's and PostgreSQL's own pipelines define anew
 

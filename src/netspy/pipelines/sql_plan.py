@@ -112,8 +112,7 @@ def packet_bytes(row: Sequence[Any]) -> int:
         if type(value) is str:
             total += len(value.encode()) + len(_TO_ESCAPE.findall(value)) + 4
         elif type(value) is bytes:
-            text = value.decode("ascii", "surrogateescape")
-            total += len(value) + len(_TO_ESCAPE.findall(text)) + 12
+            total += 2 * len(value) + 12  # as hexadecimal digits
         else:
             total += len(str(value)) + 4
     return total

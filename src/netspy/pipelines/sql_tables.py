@@ -109,7 +109,7 @@ class Tables:
             )
             for field in fields
         }
-        self._run(name, sql_ddl.create_table(self._dialect, name, types, key))
+        self._run(name, sql_ddl.create_table(self._dialect, name, types, key), ())
         return self._there(name)
 
     def _widen(self, table: Table, unknown: Sequence[str], rows: Sequence[dict[str, Any]]) -> Table:
@@ -121,7 +121,7 @@ class Tables:
 
     def _alter(self, table: Table, types: dict[str, str]) -> Table:
         for column, kind in types.items():
-            self._run(table.name, [sql_ddl.add_column(self._dialect, table.name, column, kind)])
+            self._run(table.name, [sql_ddl.add_column(self._dialect, table.name, column, kind)], [column])
         from loguru import logger
 
         logger.info("table {!r}: new column(s) {}", table.name, ", ".join(map(repr, types)))
@@ -139,18 +139,17 @@ class Tables:
             value for row in rows for name, value in row.items() if fold(name, self._dialect.kind) == same
         ]
 
-    def _run(self, name: str, statements: Sequence[str]) -> None:
-        """Run the statements. When another process was faster, what it made is taken."""
-        before = self._read(name)
+    def _run(self, name: str, statements: Sequence[str], columns: Sequence[str]) -> None:
+        """Run the statements that make `columns`. When another process was faster, what it made is taken."""
         try:
             with self._engine.begin() as connection:
                 for statement in statements:
                     connection.exec_driver_sql(statement, ())
         except Exception as error:
-            after = self._read(name)
-            if after is None or (before is not None and after.columns == before.columns):
-                if trouble.transient(error) or trouble.setup_error(error):
-                    raise
+            if trouble.transient(error) or trouble.setup_error(error):
+                raise
+            there = self._read(name)
+            if there is None or any(there.column(column) is None for column in columns):
                 raise ItemError(
                     f"table {name!r} can't be made as wanted: {trouble.one_line(error)}"
                 ) from None

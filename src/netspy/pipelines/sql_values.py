@@ -327,7 +327,8 @@ def _sqlite(value: Any, affinity: str) -> Any:
     value = _scalar(value)
     if isinstance(value, float) and value != value:  # noqa: PLR0124 (NaN)
         raise ItemError("SQLite has no NaN")
-    if not isinstance(value, str | int | float | bytes | Decimal | date | time):
+    plain = isinstance(value, str | int | float | bytes | Decimal | date | time)
+    if not plain or (isinstance(value, bool) and affinity == "TEXT"):
         value = _text(value, "sqlite")
     bound = sqlite_schema.bound(value, affinity)
     if isinstance(value, str | Decimal):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,15 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+    from netspy.sqlio.address import Kind
+
 # Strict: a value that doesn't fit is refused, never cut or replaced. The others are what MySQL 8 sets by itself.
 _SQL_MODE = "STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+_DRIVERS: dict[Kind, tuple[str, str]] = {
+    "mysql": ("mysql", "pymysql"),
+    "postgresql": ("postgres", "psycopg"),
+    "sqlite": ("sql", "sqlite3"),
+}
 _RECYCLE_S = 1800  # below the idle limits that servers (wait_timeout 8 h) and firewalls (often 1 h) have
 
 
@@ -40,10 +48,9 @@ def make_engine(
     installed.
     """
     found = read_url(address) if isinstance(address, str) else address
-    try:
-        import sqlalchemy
-    except ImportError as error:
-        raise MissingExtraError(f"the database {found.shown}", _extra(found)) from error
+    need_driver(found)
+    import sqlalchemy
+
     creator, name = _creator(found, connect_timeout, read_timeout, lock_timeout)
     engine = sqlalchemy.create_engine(
         f"{name}://",
@@ -61,8 +68,11 @@ def make_engine(
     return engine
 
 
-def _extra(address: SqlAddress) -> str:
-    return {"mysql": "mysql", "postgresql": "postgres", "sqlite": "sql"}[address.kind]
+def need_driver(address: SqlAddress) -> None:
+    """Raise MissingExtraError unless SQLAlchemy and the driver for `address` are installed. Imports neither."""
+    extra, driver = _DRIVERS[address.kind]
+    if any(find_spec(name) is None for name in ("sqlalchemy", driver)):
+        raise MissingExtraError(f"the database {address.shown}", extra)
 
 
 def _creator(
@@ -79,11 +89,9 @@ def _creator(
 def _mysql(
     address: SqlAddress, connect_timeout: float, read_timeout: float, lock_timeout: float
 ) -> Callable[[], Any]:
-    try:
-        import pymysql
-        from pymysql.constants import CLIENT
-    except ImportError as error:
-        raise MissingExtraError("MySQL or MariaDB", "mysql") from error
+    import pymysql
+    from pymysql.constants import CLIENT
+
     options: dict[str, Any] = {k: v for k, v in address.options.items() if k != "charset"}
     if "ssl_verify_identity" in options:
         options["ssl_verify_identity"] = options["ssl_verify_identity"].lower() in {"1", "true", "yes"}
@@ -116,10 +124,8 @@ def _mysql(
 def _postgres(
     address: SqlAddress, connect_timeout: float, read_timeout: float, lock_timeout: float
 ) -> Callable[[], Any]:
-    try:
-        import psycopg
-    except ImportError as error:
-        raise MissingExtraError("PostgreSQL", "postgres") from error
+    import psycopg
+
     options: dict[str, Any] = dict(address.options)
     if address.hosts:
         options["host"] = ",".join(host for host, _ in address.hosts)

@@ -84,6 +84,8 @@ def reflect(connection: Connection, dialect: Dialect, name: str) -> Table | None
         return None
     if dialect.kind == "sqlite":
         return _sqlite(connection, name)
+    if dialect.kind == "mysql":
+        return _mysql(connection, dialect, name)
     from sqlalchemy import inspect
     from sqlalchemy.exc import NoSuchTableError
 
@@ -96,14 +98,12 @@ def reflect(connection: Connection, dialect: Dialect, name: str) -> Table | None
         return None
     columns = {}
     for column in found:
-        columns[fold(column["name"], dialect.kind)] = Column(
+        columns[column["name"]] = Column(
             column["name"],
             _holds(column["type"]),
             _declared(column["type"], connection),
             bool(column.get("nullable", True)),
-            column.get("default") is not None
-            or column.get("autoincrement") is True
-            or bool(column.get("computed") or column.get("identity")),
+            column.get("default") is not None or bool(column.get("computed") or column.get("identity")),
             column.get("autoincrement") is True or bool(column.get("identity")),
         )
     uniques = []
@@ -111,10 +111,9 @@ def reflect(connection: Connection, dialect: Dialect, name: str) -> Table | None
         parts = tuple(part for part in index["column_names"] if part is not None)
         options: dict[str, Any] = dict(index.get("dialect_options") or {})
         whole = len(parts) == len(index["column_names"]) and not options.get("postgresql_where")
-        prefixes = options.get("mysql_length")
-        if index["unique"] and whole and not prefixes and parts != primary:
+        if index["unique"] and whole and parts != primary:
             uniques.append(parts)
-    return Table(name, columns, primary, tuple(dict.fromkeys(uniques)), dialect.kind)
+    return Table(name, columns, primary, tuple(dict.fromkeys(uniques)))
 
 
 def _declared(kind: Any, connection: Connection) -> str:
@@ -157,6 +156,76 @@ def _holds(kind: Any) -> Holds:
             return holds
     names: dict[str, Holds] = {"INTERVAL": "interval", "YEAR": "integer"}
     return names.get(type(kind).__name__, "other")
+
+
+_MYSQL_HOLDS: dict[Holds, frozenset[str]] = {
+    "text": frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"}),
+    "binary": frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}),
+    "integer": frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year"}),
+    "float": frozenset({"float", "double"}),
+    "decimal": frozenset({"decimal"}),
+    "datetime": frozenset({"datetime", "timestamp"}),
+    "date": frozenset({"date"}),
+    "time": frozenset({"time"}),
+    "json": frozenset({"json"}),
+    "uuid": frozenset({"uuid"}),
+}
+
+
+def _mysql(connection: Connection, dialect: Dialect, name: str) -> Table | None:
+    """By information_schema: SQLAlchemy's reader of SHOW CREATE TABLE misreads names with a backtick."""
+    rows = connection.exec_driver_sql(
+        "SELECT table_name, column_name, data_type, column_type, is_nullable, column_default, extra "
+        "FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s "
+        "ORDER BY ordinal_position",
+        (name,),
+    ).all()
+    # The comparison may ignore case and accents where the server's table names don't.
+    ignores_case = bool(connection.exec_driver_sql("SELECT @@lower_case_table_names").scalar_one())
+    rows = [row for row in rows if row[0] == name or (ignores_case and row[0].lower() == name.lower())]
+    if not rows:
+        return None
+    json = _mariadb_json(connection, rows[0][0]) if dialect.mariadb else frozenset[str]()
+    columns = {}
+    for _, column, kind, declared, nullable, default, extra in rows:
+        counter = "auto_increment" in extra.lower()
+        made = counter or "generated" in extra.lower() or "on update" in extra.lower()
+        holds: Holds = next((h for h, names in _MYSQL_HOLDS.items() if kind.lower() in names), "other")
+        if column in json:
+            holds = "json"
+        columns[fold(column, "mysql")] = Column(
+            column,
+            holds,
+            declared,
+            nullable == "YES",
+            made or default not in {None, "NULL"},  # MariaDB gives the expression, MySQL no row value
+            counter,
+        )
+    keys: dict[str, list[tuple[str, Any]]] = {}
+    for index, column, part in connection.exec_driver_sql(
+        "SELECT index_name, column_name, sub_part FROM information_schema.statistics "
+        "WHERE table_schema = DATABASE() AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index",
+        (rows[0][0],),
+    ):
+        keys.setdefault(index, []).append((column, part))
+    # A key over the start of a column, or over an expression, is stricter than one over the columns.
+    whole = {
+        index: tuple(column for column, _ in parts)
+        for index, parts in keys.items()
+        if all(column is not None and part is None for column, part in parts)
+    }
+    primary = whole.pop("PRIMARY", ())
+    return Table(rows[0][0], columns, primary, tuple(dict.fromkeys(whole.values())), "mysql")
+
+
+def _mariadb_json(connection: Connection, table: str) -> frozenset[str]:
+    """MariaDB declares a JSON column as LONGTEXT with a check of the column's own name."""
+    found = connection.exec_driver_sql(
+        "SELECT constraint_name, check_clause FROM information_schema.check_constraints "
+        "WHERE constraint_schema = DATABASE() AND table_name = %s",
+        (table,),
+    )
+    return frozenset(name for name, clause in found if clause.lower().startswith("json_valid("))
 
 
 def _sqlite(connection: Connection, name: str) -> Table | None:
