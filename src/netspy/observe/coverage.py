@@ -32,26 +32,31 @@ class Coverage:
 
     def add(self, rows: Iterable[Row]) -> None:
         """Count the fields of these rows."""
-        tables: dict[str, list[str]] = {}
+        tables: dict[str, tuple[list[str], set[str]]] = {}
         for row in rows:
-            names = tables.get(row.table)
-            if names is None:
+            found = tables.get(row.table)
+            if found is None:
                 if row.table not in self._rows and len(self._rows) >= MAX_TABLES:
                     continue
                 self._rows.setdefault(row.table, 0)
-                names = tables[row.table] = []
+                found = tables[row.table] = [], set()
+            names, known = found
             self._rows[row.table] += 1
+            known.update(row.data)
             try:
                 # 0 and False are values; None, "", [] and {} are not.
                 names += [name for name, value in row.data.items() if value or value == 0]
             except Exception:  # a value that is neither true nor false (an array)
                 names += [name for name, value in row.data.items() if value is not None]
-        for table, found in tables.items():
-            self._count(table, found)
+        for table, (names, known) in tables.items():
+            self._count(table, names, known)
 
-    def _count(self, table: str, names: list[str]) -> None:
+    def _count(self, table: str, names: list[str], known: set[str]) -> None:
         filled = self._filled.setdefault(table, Counter())
         filled.update(names)
+        if not known <= filled.keys():
+            for name in known:
+                filled.setdefault(name, 0)  # a field that is never filled is what one looks for
         if len(filled) > MAX_FIELDS:
             for name in list(filled)[MAX_FIELDS:]:
                 del filled[name]

@@ -100,8 +100,10 @@ class Feeder:
     def _judge(self, runner: Runner, group: Group, tried: _Tried) -> None:
         """Whether the pipeline is down or up; a change is told."""
         stored = len(group.indexes) - len(tried.lost) - len(tried.rest)
-        if stored:
+        if not (tried.rest and tried.error is not None and runner.away(tried.error)):
+            # It answered, be it that every row was refused.
             runner.away_since, runner.gave_up = None, False
+        if stored:
             if runner.down:
                 runner.down = False
                 self._tell("up", runner.name, group.table, stored, f"{runner.label} stores rows again")
@@ -129,11 +131,7 @@ class Feeder:
         if left <= 0 or self._deadline.hurried:
             runner.gave_up = True
             return False
-        runner.waited_for = True
-        try:
-            await self._deadline.pause(min(runner.pause_s, left), self._sleep)
-        finally:
-            runner.waited_for = False
+        await self._deadline.pause(min(runner.pause_s, left), self._sleep)
         runner.pause_s = min(runner.pause_s * 2, _LONGEST_BACKOFF_S)
         return True
 

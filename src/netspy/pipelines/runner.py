@@ -102,7 +102,7 @@ class Runner:
 
     `label` is its name for people; `lock` is held by whoever is writing to it. The writer's notes: `down` = nothing
     could be stored, which was told; `away_since` = when (time.monotonic) the outage began that is waited for, with
-    pauses of `pause_s`; `waited_for` = now; `gave_up` = it was waited for long enough.
+    pauses of `pause_s`; `gave_up` = it was waited for long enough.
     """
 
     def __init__(self, name: str, pipeline: BasePipeline) -> None:
@@ -113,7 +113,6 @@ class Runner:
         self.down = False
         self.away_since: float | None = None
         self.pause_s = 0.0
-        self.waited_for = False
         self.gave_up = False
         self._opened = False
         self._described: dict[str, tuple[str, ...]] = {}
@@ -166,6 +165,11 @@ class Runner:
         except Exception as error:
             step = "open" if not self._opened else "describe"
             raise UnavailableError(f"{step}() failed: {type(error).__name__}: {error}") from error
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether rows wait for the store to come back."""
+        return self.away_since is not None and not self.gave_up
 
     def away(self, error: Exception) -> bool:
         """Whether the error says that the store is away: by the pipeline's own word (`is_away`), or the usual signs."""

@@ -327,7 +327,7 @@ async def test_the_fields_of_stored_rows_are_counted_and_of_failed_ones_not(make
     await rig.buffer.flush_all()
     counted = rig.counters.coverage.tables()
     assert (counted["items"].rows, counted["items"].filled) == (2, {"n": 2})
-    assert (counted["u"].rows, counted["u"].filled) == (2, {"n": 2})
+    assert (counted["u"].rows, counted["u"].filled) == (2, {"n": 2, "price": 0})
 
 
 async def test_the_buffer_says_which_store_is_waited_for(make):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sqlite3
 import threading
 import time
@@ -19,6 +20,7 @@ from netspy.pipelines.dead_letter import DeadLetterFile, DeadRow
 from netspy.pipelines.jsonl import JsonlPipeline
 from netspy.pipelines.loader import load_pipelines, pipeline_name
 from netspy.pipelines.sqlite import SqlitePipeline
+from netspy.pipelines.verdict import UnavailableError, store_away
 from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 
@@ -723,6 +725,53 @@ def test_a_pipeline_can_say_itself_whether_its_store_is_away(settings, monkeypat
         assert (await bench.writer.write(rows(1))).stored == 1
 
     run(main())
+
+
+def test_a_store_that_is_back_and_refuses_every_row_is_not_waited_for_any_more(settings, monkeypatch) -> None:
+    sleep = Hours(monkeypatch)
+
+    async def main() -> None:
+        pipeline = Recorder(outages=6)
+        bench = Bench(patient(settings), pipeline, sleep=sleep)
+
+        class Refusing:
+            def __call__(self, what, table, items):
+                if pipeline.outages > 0:
+                    pipeline.outages -= 1
+                    raise ConnectionResetError("gone")
+                raise ItemError("no")
+
+        pipeline._take = Refusing()
+        assert (await bench.writer.write(rows(1, 2))).failed == 2
+        assert bench.writer.waiting is None
+        assert [error for *_, error in bench.letters()] == ["ItemError: no"] * 2
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (ConnectionRefusedError(), True),
+        (TimeoutError(), True),
+        (OSError(28, "No space left on device"), True),
+        (OSError("Multiple exceptions"), True),
+        (socket.gaierror(-3, "Temporary failure in name resolution"), True),
+        (PermissionError(13, "Permission denied"), False),
+        (NotADirectoryError(20, "Not a directory"), False),
+        (sqlite3.OperationalError("database is locked"), True),
+        (sqlite3.OperationalError("no such table: t"), False),
+        (sqlite3.IntegrityError("UNIQUE constraint failed"), False),
+        (ValueError("bad"), False),
+        (ItemError("bad"), False),
+    ],
+)
+def test_what_counts_as_a_store_that_is_away(error, away) -> None:
+    assert store_away(error) is away
+    opening = UnavailableError("open() failed")
+    opening.__cause__ = error
+    assert store_away(opening) is (away or isinstance(error, ValueError)), "raising in `open` means not now"
+    assert store_away(UnavailableError("it took longer than ITEM_WRITE_TIMEOUT"))
 
 
 def test_refused_rows_are_dead_letters_too(settings) -> None:
