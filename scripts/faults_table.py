@@ -5,6 +5,10 @@
 The results are the property `fault` of each test in pytest's JUnit file; the texts of the rows are in faults.toml. A row
 that was measured several times shows the worst of each figure. Nothing is written when a test failed, when a row has no
 result, or when a result has no row.
+
+A new row: its texts go to faults.toml, at the place where it is to stand; a test below tests/fault or tests/contract
+with the mark `fault` says what came of it, with `note("33", run, report)` of tests/fault/conftest.py or with a JSON
+object of the same fields as the property `fault`. `kind` says which table a row is in: "spider" or "air".
 """
 # ruff: noqa: INP001 - a script, no part of a package
 
@@ -34,6 +38,7 @@ class Language(NamedTuple):
     suffix: str
     head: str
     columns: str
+    air: str
     place: str
 
 
@@ -60,6 +65,13 @@ Where a row was measured several times (at several places, on several servers), 
 """,
     "| # | fault | what must come of it | lost | fetched again | stored twice | written twice | recovered in | Redis |\n"
     "|---|---|---|--:|--:|--:|--:|--:|---|\n",
+    """
+## AirSpider
+
+One process, no Redis: its queue is in memory, and after a graceful stop in a file from which the next start goes on
+(`RETRY_FAILED_ON_START`). The rows that are missing here are about a Redis, leases and further nodes; a page that kills its
+process every time (14) is not counted from one process to the next.
+""",
     "Measured on {date}: netspy {netspy}, Python {python}, {cores} cores, {tests} tests.",
 )
 CHINESE = Language(
@@ -84,6 +96,12 @@ CHINESE = Language(
 """,
     "| # | 故障 | 应有的结果 | 丢失 | 重复抓取 | 重复入库 | 重复写出 | 恢复用时 | Redis |\n"
     "|---|---|---|--:|--:|--:|--:|--:|---|\n",
+    """
+## AirSpider
+
+单进程，没有 Redis：队列在内存里，平稳停止后写入文件，下次启动从那里继续（`RETRY_FAILED_ON_START`）。
+这里没有的行都与 Redis、租约或其他节点有关；每次都杀死进程的页面（14）不会跨进程计数。
+""",
     "测于 {date}：netspy {netspy}，Python {python}，{cores} 核，{tests} 项测试。",
 )
 
@@ -104,6 +122,28 @@ def results(path: Path) -> tuple[list[dict[str, Any]], list[str], int]:
     return found, failed, tests
 
 
+def key_of(one: dict[str, Any]) -> tuple[str, str]:
+    """Which table a row or a result is for, and its number."""
+    return one.get("kind", "spider"), one.get("id") or one["row"]
+
+
+def table(
+    rows: list[dict[str, str]],
+    kind: str,
+    measured: dict[tuple[str, str], list[dict[str, Any]]],
+    language: Language,
+) -> str:
+    """The rows of one kind. The column with the servers is the last one, and only Redis has it."""
+    lines = [line(row, measured[key_of(row)], language.suffix) for row in rows if key_of(row)[0] == kind]
+    if kind == "spider":
+        return language.columns + "".join(lines)
+    cut = [
+        one.rstrip("\n").rpartition("|")[0].rpartition("|")[0]
+        for one in [*language.columns.splitlines(), *lines]
+    ]
+    return "".join(f"{one}|\n" for one in cut)
+
+
 def line(row: dict[str, str], measured: list[dict[str, Any]], suffix: str) -> str:
     """One row of the table."""
     worst = [
@@ -121,15 +161,15 @@ def main(argv: list[str]) -> int:
     """Write both pages; 1 and a word why when the results don't allow it."""
     found, failed, tests = results(Path(argv[0]))
     rows = tomllib.loads(ROWS.read_text("utf-8"))["row"]
-    measured: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    measured: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for one in found:
-        measured[one["row"]].append(one)
-    known = {row["id"] for row in rows}
+        measured[key_of(one)].append(one)
+    known = {key_of(row) for row in rows}
     problems = [f"{name} did not pass" for name in failed]
-    problems += [f"row {name} has no result" for name in sorted(known - set(measured))]
+    problems += [f"row {row} ({kind}) has no result" for kind, row in sorted(known - set(measured))]
     problems += [
-        f"a test gave a result for row {name}, which faults.toml lacks"
-        for name in sorted(set(measured) - known)
+        f"a test gave a result for row {row} ({kind}), which faults.toml lacks"
+        for kind, row in sorted(set(measured) - known)
     ]
     if problems:
         sys.stderr.write("docs/faults.md is left as it was:\n  " + "\n  ".join(problems) + "\n")
@@ -142,9 +182,15 @@ def main(argv: list[str]) -> int:
         "tests": tests,
     }
     for language in (ENGLISH, CHINESE):
-        table = "".join(line(row, measured[row["id"]], language.suffix) for row in rows)
-        place = language.place.format(**facts)
-        language.path.write_text(f"{language.head}\n{language.columns}{table}\n{place}\n", encoding="utf-8")
+        text = "\n".join(
+            [
+                language.head,
+                table(rows, "spider", measured, language) + language.air,
+                table(rows, "air", measured, language),
+                language.place.format(**facts),
+            ]
+        )
+        language.path.write_text(text + "\n", encoding="utf-8")
     sys.stdout.write(
         f"{ENGLISH.path.relative_to(ROOT)}, {CHINESE.path.relative_to(ROOT)}: {len(rows)} rows\n"
     )

@@ -9,20 +9,24 @@ from pathlib import Path
 
 import pytest
 
+from netspy.testing.fault_pages import AIR_PAGES
 from netspy.testing.faults import PAGES, FaultReport, FaultRun
 from netspy.testing.servers import RedisServer, find_embedded_server, find_redis_server
 from netspy.testing.site import LocalSite
 from support.missing import missing
 
+SERVERS = ["on PATH", pytest.param("embedded", marks=pytest.mark.faults_full)]
+"""Every row runs on both; `make test` takes the first."""
 
-@pytest.fixture(params=["on PATH", "embedded"])
+
+@pytest.fixture(params=SERVERS)
 def either_url(request: pytest.FixtureRequest) -> str:
     """An empty database on the server on PATH, then on the embedded Redis 6.2."""
     url: str = request.getfixturevalue("redis_url" if request.param == "on PATH" else "redis62_url")
     return url
 
 
-@pytest.fixture(params=["on PATH", "embedded"])
+@pytest.fixture(params=SERVERS)
 def either_binary(request: pytest.FixtureRequest) -> str:
     """The program of a server that the test starts and kills itself."""
     found = find_redis_server() if request.param == "on PATH" else find_embedded_server()
@@ -50,11 +54,25 @@ def begin(site: LocalSite, tmp_path: Path) -> Iterator[Callable[..., FaultRun]]:
 
 
 @pytest.fixture
+def begin_air(site: LocalSite, tmp_path: Path) -> Iterator[Callable[..., FaultRun]]:
+    """`begin_air(source, SETTING="value")`: the same of an AirSpider, which has no Redis."""
+    with ExitStack() as stack:
+
+        def make(source: str = AIR_PAGES, **env: str) -> FaultRun:
+            return stack.enter_context(FaultRun(tmp_path, source, site=site, env=env))
+
+        yield make
+
+
+@pytest.fixture
 def note(record_property: Callable[[str, object], None]) -> Callable[..., None]:
     """`note(row, run, report)`: a line for the table in docs/faults.md (scripts/faults_table.py reads it)."""
 
     def write(row: str, run: FaultRun, report: FaultReport) -> None:
-        version = run.client.info("server")["redis_version"]
-        record_property("fault", json.dumps({"row": row, "redis": version, **report._asdict()}))
+        if run.redis_url is None:
+            line = {"row": row, "kind": "air", "redis": ""}
+        else:
+            line = {"row": row, "kind": "spider", "redis": run.client.info("server")["redis_version"]}
+        record_property("fault", json.dumps({**line, **report._asdict()}))
 
     return write

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from fault_support import slow_store
 
-from netspy.testing.faults import PAGES, serve_pages
+from netspy.testing.faults import serve_pages
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
 WITHIN = 10.0  # seconds, with the default settings
-
-HELD_UP_STORE = PAGES.replace(
-    "class Page(mw.Item):",
-    """from netspy.pipelines.jsonl import JsonlPipeline
-from netspy.pipelines.sqlite import SqlitePipeline
-
-
-class Store(SqlitePipeline):
-    def save_items(self, table, items):
-        time.sleep(env("STORE_SLEEP"))
-        return super().save_items(table, items)
-
-
-class Page(mw.Item):""",
-).replace("Pages().start()", "Pages(pipelines=[Store, JsonlPipeline]).start()")
 
 
 def stopped(run, script, within=WITHIN):
@@ -37,12 +23,12 @@ def stopped(run, script, within=WITHIN):
     return result
 
 
-def test_unstarted_requests_go_back_at_once_and_running_ones_end(redis_url, begin, site, note):
+def test_unstarted_requests_go_back_at_once_and_running_ones_end(either_url, begin, site, note):
     """A full item buffer and slow pages at the same time."""
     expected = serve_pages(site, 20, 5, delay=0.6)
     run = begin(
-        redis_url,
-        HELD_UP_STORE,
+        either_url,
+        slow_store(),
         LISTS="20",
         STORE_SLEEP="0.4",
         ITEM_MAX_CACHED_COUNT="4",
@@ -64,11 +50,11 @@ def test_unstarted_requests_go_back_at_once_and_running_ones_end(redis_url, begi
 
 
 @pytest.mark.faults_full
-def test_a_page_that_never_comes_holds_up_no_stop(redis_url, begin, site, note):
+def test_a_page_that_never_comes_holds_up_no_stop(either_url, begin, site, note):
     expected = serve_pages(site, 4, 5)
     for n in range(5):
         site.route(f"/d/1-{n}", hang=True)
-    run = begin(redis_url, LISTS="4")
+    run = begin(either_url, LISTS="4")
     node = run.node()
     site.wait_hits(4 + 4)
     run.wait(lambda: site.in_flight >= 4, "every worker waits for a page")
@@ -80,10 +66,10 @@ def test_a_page_that_never_comes_holds_up_no_stop(redis_url, begin, site, note):
 
 
 @pytest.mark.faults_full
-def test_back_off_waits_hold_up_no_stop(redis_url, begin, site, note):
+def test_back_off_waits_hold_up_no_stop(either_url, begin, site, note):
     expected = serve_pages(site, 4, 5)
     site.route("/d/", "at last", prefix=True, fail_first=1, fail_status=503)
-    run = begin(redis_url, LISTS="4", RETRY_BACKOFF="60", CIRCUIT_FAILURE_THRESHOLD="0")
+    run = begin(either_url, LISTS="4", RETRY_BACKOFF="60", CIRCUIT_FAILURE_THRESHOLD="0")
     node = run.node()
     run.wait(lambda: run.count("z_delayed") == 20, "all pages wait for their next try")
     stopped(run, node, within=5.0)
@@ -96,9 +82,9 @@ def test_back_off_waits_hold_up_no_stop(redis_url, begin, site, note):
 
 
 @pytest.mark.faults_full
-def test_a_database_that_hangs_holds_up_no_stop_and_no_row_is_lost(redis_url, begin, site, note):
+def test_a_database_that_hangs_holds_up_no_stop_and_no_row_is_lost(either_url, begin, site, note):
     expected = serve_pages(site, 10, 5)
-    run = begin(redis_url, HELD_UP_STORE, LISTS="10")
+    run = begin(either_url, slow_store(), LISTS="10")
     node = run.node(STORE_SLEEP="300")
     site.wait_hits(40)
     stopped(run, node)
@@ -110,8 +96,8 @@ def test_a_database_that_hangs_holds_up_no_stop_and_no_row_is_lost(redis_url, be
 
 @pytest.mark.faults_full
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-def test_a_redis_that_is_away_holds_up_no_stop(how, own_server, begin, site, note):
-    server = own_server(appendfsync="always")
+def test_a_redis_that_is_away_holds_up_no_stop(how, either_binary, own_server, begin, site, note):
+    server = own_server(either_binary, appendfsync="always")
     expected = serve_pages(site, 20, 5, delay=0.05)
     run = begin(server.url, LISTS="20")
     node = run.node()

@@ -42,10 +42,10 @@ def test_a_node_killed_at_any_step_loses_nothing(row, crash_at, either_url, begi
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_a_seeder_killed_half_way_is_replaced_and_every_seed_is_crawled_once(
-    count, redis_url, begin, site, note
+    count, either_url, begin, site, note
 ):
     expected = serve_pages(site, 40, 2)
-    run = begin(redis_url, SEED_SLEEP="0.03", SPIDER_SEEDING_TTL="1.0")
+    run = begin(either_url, SEED_SLEEP="0.03", SPIDER_SEEDING_TTL="1.0")
     seeder = run.node(crash_at=f"seed_put:{count}")
     run.wait_killed(seeder)
     lock = run.client.get("netspy:Pages:lock:seed")
@@ -59,9 +59,9 @@ def test_a_seeder_killed_half_way_is_replaced_and_every_seed_is_crawled_once(
     note("7", run, report)
 
 
-def test_when_every_node_is_killed_a_new_one_resumes_and_finishes(redis_url, begin, site, note):
+def test_when_every_node_is_killed_a_new_one_resumes_and_finishes(either_url, begin, site, note):
     expected = serve_pages(site, delay=0.02)
-    run = begin(redis_url)
+    run = begin(either_url)
     nodes = [run.node() for _ in range(3)]
     site.wait_hits(60)
     for node in nodes:
@@ -78,10 +78,10 @@ def test_when_every_node_is_killed_a_new_one_resumes_and_finishes(redis_url, beg
 
 
 def test_with_the_default_lease_of_ten_minutes_the_dead_nodes_work_is_taken_over_in_seconds(
-    redis_url, begin, site, note
+    either_url, begin, site, note
 ):
     expected = serve_pages(site, delay=0.05)
-    run = begin(redis_url, SPIDER_TASK_LEASE="600")
+    run = begin(either_url, SPIDER_TASK_LEASE="600")
     victim, survivor = run.node(), run.node()
     site.wait_hits(40)
     run.wait(lambda: run.leases_of(victim) and run.leases_of(survivor), "both nodes have work")
@@ -101,12 +101,12 @@ POISON = PAGES.replace(
 
 
 def test_a_page_that_kills_its_process_every_time_ends_in_the_failed_list_and_its_neighbours_do_not(
-    redis_url, begin, site, note
+    either_url, begin, site, note
 ):
     assert POISON != PAGES
     expected = serve_pages(site, 10, 4) - {site.url("/d/2-1")}
     run = begin(
-        redis_url,
+        either_url,
         POISON,
         LISTS="10",
         HEARTBEAT_INTERVAL="0.15",
@@ -125,21 +125,21 @@ def test_a_page_that_kills_its_process_every_time_ends_in_the_failed_list_and_it
 
 
 @pytest.mark.parametrize("kills", [(0.2, 0.5, 0.9)])
-def test_w1_list_pages_full_of_links_survive_kills(kills, redis_url, begin, site, note):
-    crawl_with_kills(kills, 40, 20, redis_url, begin, site, note)
+def test_w1_list_pages_full_of_links_survive_kills(kills, either_url, begin, site, note):
+    crawl_with_kills(kills, 40, 20, either_url, begin, site, note)
 
 
 @pytest.mark.faults_full
 @pytest.mark.timeout(400)
-def test_w1_8000_of_8000_at_ten_kill_times(redis_url, begin, site, note):
-    crawl_with_kills(tuple(0.15 + 0.25 * i for i in range(10)), 40, 200, redis_url, begin, site, note)
+def test_w1_8000_of_8000_at_ten_kill_times(either_url, begin, site, note):
+    crawl_with_kills(tuple(0.15 + 0.25 * i for i in range(10)), 40, 200, either_url, begin, site, note)
 
 
-def crawl_with_kills(kills, lists, links, redis_url, begin, site, note):
+def crawl_with_kills(kills, lists, links, either_url, begin, site, note):
     """A node killed so many seconds after its first fetch, again and again; the last one finishes."""
     expected = {url for url in serve_pages(site, lists, links, delay=0.02) if "/d/" in url}
     source = PAGES.replace("        if int(request.url", "        if 0 and int(request.url")
-    run = begin(redis_url, source, SPIDER_THREAD_COUNT="8", SPIDER_MAX_UNACKED="2000")
+    run = begin(either_url, source, SPIDER_THREAD_COUNT="8", SPIDER_MAX_UNACKED="2000")
     for seconds in kills:
         fetched = site.total
         with run.node() as node:

@@ -3,50 +3,24 @@
 from __future__ import annotations
 
 import resource
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from fault_support import HELD, in_parse, limit_files, slow_store, wait_stands_still
 
-from netspy.testing.faults import PAGES, serve_pages
-from netspy.testing.leash import wait_until
+from netspy.testing.faults import serve_pages
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault, pytest.mark.faults_full]
 
-HELD = 50  # SPIDER_MAX_UNACKED of these runs
-PARSE = '        time.sleep(env("PARSE_SLEEP"))\n'
-
-
-def in_parse(code: str) -> str:
-    """PAGES with further lines at the beginning of `parse`."""
-    assert PARSE in PAGES
-    return PAGES.replace(PARSE, PARSE + code)
-
-
-SLOW_STORE = PAGES.replace(
-    "class Page(mw.Item):",
-    """from netspy.pipelines.jsonl import JsonlPipeline
-from netspy.pipelines.sqlite import SqlitePipeline
-
-
-class Store(SqlitePipeline):
-    def save_items(self, table, items):
-        time.sleep(env("STORE_SLEEP"))
-        return super().save_items(table, items)
-
-
-class Page(mw.Item):""",
-).replace("Pages().start()", "Pages(pipelines=[Store, JsonlPipeline]).start()")
-
 
 def test_a_loop_blocked_longer_than_the_lease_keeps_it_and_the_callback_is_named(
-    redis_url, begin, site, note
+    either_url, begin, site, note
 ):
     expected = serve_pages(site, 4, 5)
     source = in_parse('        if request.url.endswith("/d/1-1"):\n            time.sleep(6.5)\n').replace(
         "def parse(", "async def parse("
     )
-    run = begin(redis_url, source, LISTS="4", SPIDER_TASK_LEASE="3")
+    run = begin(either_url, source, LISTS="4", SPIDER_TASK_LEASE="3")
     run.fault()
     nodes = [run.node(), run.node()]
     results = run.finish(*nodes)
@@ -62,11 +36,11 @@ def test_a_loop_blocked_longer_than_the_lease_keeps_it_and_the_callback_is_named
 
 
 def test_a_callback_that_hangs_for_ever_ends_in_the_failed_list_and_the_run_ends(
-    redis_url, begin, site, note
+    either_url, begin, site, note
 ):
     expected = serve_pages(site, 4, 5) - {site.url("/d/1-1")}
     source = in_parse('        if request.url.endswith("/d/1-1"):\n            time.sleep(3600)\n')
-    run = begin(redis_url, source, LISTS="4", SPIDER_TASK_MAX_SECONDS="1", SPIDER_MAX_RETRY_TIMES="1")
+    run = begin(either_url, source, LISTS="4", SPIDER_TASK_MAX_SECONDS="1", SPIDER_MAX_RETRY_TIMES="1")
     run.fault()
     [result] = run.finish(run.node())
     run.recovered()
@@ -97,9 +71,9 @@ def test_entries_that_nobody_can_read_are_moved_aside_and_the_node_lives(either_
     note("15", run, run.check(expected, failed=3, fetched_twice=0))
 
 
-def test_clocks_that_are_an_hour_wrong_have_no_effect(redis_url, begin, site, note):
+def test_clocks_that_are_an_hour_wrong_have_no_effect(either_url, begin, site, note):
     expected = serve_pages(site, delay=0.05)
-    run = begin(redis_url, SPIDER_TASK_LEASE="2", SEED_SLEEP="0.02")
+    run = begin(either_url, SPIDER_TASK_LEASE="2", SEED_SLEEP="0.02")
     ahead, behind, right = run.node(clock_shift=3600), run.node(clock_shift=-3600), run.node()
     site.wait_hits(60)
     run.wait(lambda: all(run.leases_of(node) for node in (ahead, behind, right)), "all three have work")
@@ -113,10 +87,10 @@ def test_clocks_that_are_an_hour_wrong_have_no_effect(redis_url, begin, site, no
 
 
 def test_batches_that_take_longer_than_the_lease_repeat_nothing_and_little_is_held(
-    redis_url, begin, site, note
+    either_url, begin, site, note
 ):
     expected = serve_pages(site, 20, 8)
-    run = begin(redis_url, SLOW_STORE, LISTS="20", SPIDER_TASK_LEASE="1", STORE_SLEEP="2.5")
+    run = begin(either_url, slow_store(), LISTS="20", SPIDER_TASK_LEASE="1", STORE_SLEEP="2.5")
     nodes = [run.node(), run.node()]
     most = [0]
 
@@ -131,30 +105,24 @@ def test_batches_that_take_longer_than_the_lease_repeat_nothing_and_little_is_he
     note("31", run, run.check(expected, fetched_twice=0))
 
 
-def limit_files(script, size):
-    """The largest file that a process may write, from now on: a disk that is full, or has room again."""
-    resource.prlimit(script.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-
+@pytest.mark.parametrize(
+    ("patience", "told"),
+    [("2700", "stores nothing at the moment"), ("0", "not even as dead letters")],
+    ids=["stores are waited for", "no dead letters either"],
+)
 def test_on_a_full_disk_nothing_is_acked_and_nothing_claimed_until_there_is_room(
-    redis_url, begin, site, note
+    patience, told, either_url, begin, site, note
 ):
     expected = serve_pages(site, 20, 10, delay=0.02)
-    run = begin(redis_url, LISTS="20", ITEM_RETRY_TIMES="1", ITEM_RETRY_BACKOFF="0.05")
+    run = begin(
+        either_url, LISTS="20", ITEM_RETRY_TIMES="1", ITEM_RETRY_BACKOFF="0.05", ITEM_STORE_PATIENCE=patience
+    )
     node = run.node()
     site.wait_hits(60)
     limit_files(node, 1)
-    node.wait_line("not even as dead letters")
+    node.wait_line(told)
     run.wait(lambda: site.in_flight == 0 and run.count("z_inflight") >= 4, "the running pages have ended")
-    # No claim and no fetch from now on.
-    stood = [site.total, time.monotonic()]
-
-    def stands_still() -> bool:
-        if site.total != stood[0]:
-            stood[:] = [site.total, time.monotonic()]
-        return time.monotonic() - stood[1] > 1.5
-
-    assert wait_until(stands_still, 15)
+    wait_stands_still(site)  # no claim and no fetch from now on
     assert site.total < 200
     stored = len(run.stored())
     assert run.count("z_inflight") > 0, "their pages are not acked"
@@ -163,18 +131,18 @@ def test_on_a_full_disk_nothing_is_acked_and_nothing_claimed_until_there_is_room
     run.wait(lambda: len(run.stored()) > stored, "rows are stored again", 40)
     run.recovered()
     [result] = run.finish(node)
-    assert result.summary["item_failed"] == 0
-    assert (
-        not (run.folder / "failed_items.jsonl").exists()
-        or not (run.folder / "failed_items.jsonl").read_text()
-    )
-    note("35", run, run.check(expected, fetched_twice=0))
+    waited = patience != "0"
+    if waited:
+        assert result.summary["item_failed"] == 0
+        assert not run.dead_letters()
+    # Without patience, what was being given up when there was room again is in the file of dead letters.
+    note("35", run, run.check(expected, fetched_twice=0, dead_letters=not waited))
 
 
 @pytest.mark.parametrize("cut", [1, 17, 40])
-def test_a_line_torn_by_a_crash_is_cut_and_its_page_crawled_again(cut, redis_url, begin, site, note):
+def test_a_line_torn_by_a_crash_is_cut_and_its_page_crawled_again(cut, either_url, begin, site, note):
     expected = serve_pages(site, 10, 5)
-    run = begin(redis_url, LISTS="10")
+    run = begin(either_url, LISTS="10")
     run.wait_killed(run.node(crash_at="after_store:2"))
     lines = run.folder / "lines" / "page.jsonl"
     whole = lines.read_bytes()
@@ -190,11 +158,11 @@ def test_a_line_torn_by_a_crash_is_cut_and_its_page_crawled_again(cut, redis_url
 
 @pytest.mark.timeout(240)
 def test_twenty_nodes_starting_together_share_the_work_and_none_leaves_during_a_slow_seeding(
-    redis_url, begin, site, note
+    either_url, begin, site, note
 ):
     expected = serve_pages(site, 60, 10, delay=0.1)
     run = begin(
-        redis_url, LISTS="60", SEED_SLEEP="0.25", SPIDER_THREAD_COUNT="2", HEARTBEAT_INTERVAL="2", HEARTBEAT_STALE="30",
+        either_url, LISTS="60", SEED_SLEEP="0.25", SPIDER_THREAD_COUNT="2", HEARTBEAT_INTERVAL="2", HEARTBEAT_STALE="30",
         SPIDER_SEEDING_TTL="30", SPIDER_STARTUP_GRACE="1",
     )  # fmt: skip
     nodes = [run.node() for _ in range(20)]
@@ -209,9 +177,9 @@ def test_twenty_nodes_starting_together_share_the_work_and_none_leaves_during_a_
     note("41", run, run.check(expected, fetched_twice=0))
 
 
-def test_a_rolling_restart_of_all_nodes_repeats_nothing(redis_url, begin, site, note):
+def test_a_rolling_restart_of_all_nodes_repeats_nothing(either_url, begin, site, note):
     expected = serve_pages(site, 80, 15, delay=0.1)
-    run = begin(redis_url, LISTS="80", SPIDER_THREAD_COUNT="2", SPIDER_STARTUP_GRACE="20")
+    run = begin(either_url, LISTS="80", SPIDER_THREAD_COUNT="2", SPIDER_STARTUP_GRACE="20")
     nodes = [run.node() for _ in range(3)]
     site.wait_hits(30)
     for old in nodes:
@@ -225,13 +193,13 @@ def test_a_rolling_restart_of_all_nodes_repeats_nothing(redis_url, begin, site, 
     note("42", run, run.check(expected, fetched_twice=0))
 
 
-def test_nobody_leaves_while_the_last_request_may_still_yield_another(redis_url, begin, site, note):
+def test_nobody_leaves_while_the_last_request_may_still_yield_another(either_url, begin, site, note):
     expected = serve_pages(site, 2, 1) | {site.url("/d/late")}
     source = in_parse(
         '        if request.url.endswith("/d/1-0"):\n            time.sleep(2.5)\n'
         '            yield response.follow("/d/late")\n'
     )
-    run = begin(redis_url, source, LISTS="2", SPIDER_STARTUP_GRACE="0.5")
+    run = begin(either_url, source, LISTS="2", SPIDER_STARTUP_GRACE="0.5")
     nodes = [run.node() for _ in range(3)]
     site.wait_hits(1, path="/d/1-0")
     run.fault()
@@ -242,9 +210,12 @@ def test_nobody_leaves_while_the_last_request_may_still_yield_another(redis_url,
     note("43", run, run.check(expected, fetched_twice=0))
 
 
-def test_w3_a_keep_alive_node_takes_over_too(redis_url, begin, site, note):
-    expected = serve_pages(site, delay=0.05)
-    run = begin(redis_url, SPIDER_KEEP_ALIVE="1")
+def test_w3_200_of_200_beside_a_node_that_stays_alive_under_a_lease_of_4_seconds(
+    either_url, begin, site, note
+):
+    expected = serve_pages(site, 16, 12, delay=0.05)
+    assert len(expected) == 200
+    run = begin(either_url, LISTS="16", SPIDER_KEEP_ALIVE="1", SPIDER_TASK_LEASE="4")
     victim, survivor = run.node(), run.node()
     site.wait_hits(40)
     run.wait(lambda: run.leases_of(victim) and run.leases_of(survivor), "both nodes have work")

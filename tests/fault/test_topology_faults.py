@@ -34,9 +34,9 @@ def run_two(run: FaultRun) -> None:
     run.node()
 
 
-def test_a_killed_master_is_an_outage_of_seconds(begin, site, note):
+def test_a_killed_master_is_an_outage_of_seconds(either_binary, begin, site, note):
     expected = serve_pages(site, LISTS, delay=0.02)
-    with RedisReplication() as redis:
+    with RedisReplication(either_binary) as redis:
         run = begin(redis.url, **ENV)
         run_two(run)
         under_way(run, site, 60)
@@ -50,10 +50,10 @@ def test_a_killed_master_is_an_outage_of_seconds(begin, site, note):
         note("22", run, run.check(expected))
 
 
-def test_a_replica_that_lagged_loses_nothing_also_of_the_seeds(begin, site, note):
+def test_a_replica_that_lagged_loses_nothing_also_of_the_seeds(either_binary, begin, site, note):
     """The replica that takes over lacks the last second: seeds, children, acks and the end of the seeding."""
     expected = serve_pages(site, LISTS, delay=0.02)
-    with RedisReplication(password="x", down_after_s=0.8) as redis:
+    with RedisReplication(either_binary, password="x", down_after_s=0.8) as redis:
         run = begin(redis.url, **{**ENV, "SEED_SLEEP": "0.05"})
         run_two(run)
         under_way(run, site, 20)
@@ -86,9 +86,9 @@ def cut_replication(master: RedisServer, replica: RedisServer) -> Callable[[], i
     return lambda: offset(master) - offset(replica)
 
 
-def test_a_planned_fail_over_whose_old_master_takes_writes_for_a_while(begin, site, note):
+def test_a_planned_fail_over_whose_old_master_takes_writes_for_a_while(either_binary, begin, site, note):
     expected = serve_pages(site, LISTS, delay=0.04)
-    with RedisReplication() as redis:
+    with RedisReplication(either_binary) as redis:
         run = begin(redis.url, **ENV)
         run_two(run)
         under_way(run, site, 40)
@@ -98,9 +98,9 @@ def test_a_planned_fail_over_whose_old_master_takes_writes_for_a_while(begin, si
         note("22", run, run.check(expected, keys_empty=False))
 
 
-def test_a_killed_master_of_the_slot_is_an_outage_of_seconds(begin, site, note):
+def test_a_killed_master_of_the_slot_is_an_outage_of_seconds(either_binary, begin, site, note):
     expected = serve_pages(site, LISTS, delay=0.02)
-    with RedisCluster(replicas=1) as redis:
+    with RedisCluster(either_binary, replicas=1) as redis:
         run = begin(redis.url, **ENV)
         run.namespace = SLOT
         run_two(run)

@@ -23,7 +23,7 @@ _AWAY = frozenset(
 _PASSING = frozenset(
     getattr(errno, name)
     for name in (
-        "ENOSPC", "EDQUOT", "EIO", "EAGAIN", "EBUSY", "EMFILE", "ENFILE", "ENOMEM", "ENOBUFS", "ESTALE", "EROFS",
+        "ENOSPC", "EDQUOT", "EFBIG", "EIO", "EAGAIN", "EBUSY", "EMFILE", "ENFILE", "ENOMEM", "ENOBUFS", "ESTALE", "EROFS",
         "ENETDOWN", "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH",
     )
     if hasattr(errno, name)

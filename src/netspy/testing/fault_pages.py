@@ -46,6 +46,9 @@ if __name__ == "__main__":
 """
 """The spider of the fault suite, for the site that `serve_pages` makes: lists lead to pages, most give a row."""
 
+AIR_PAGES = PAGES.replace("(mw.Spider)", "(mw.AirSpider)")
+"""The same in one process, without Redis."""
+
 
 def serve_pages(site: LocalSite, lists: int = 40, links: int = 10, *, delay: float = 0.0) -> set[str]:
     """Lists `/l/N` that lead to pages `/d/N-M`; the URLs of which PAGES stores a row: all pages and each even list.

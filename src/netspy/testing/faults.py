@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from netspy.policy.failed_record import FailedRecord, read_failed
 from netspy.redisio.client import sync_client
 from netspy.settings import Settings
-from netspy.testing.fault_pages import PAGES, WRONG_CLOCK, serve_pages
+from netspy.testing.fault_pages import AIR_PAGES, PAGES, WRONG_CLOCK, serve_pages
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import SUMMARY_MARK, Result, Script, ScriptError, start_script
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from netspy.testing.site import LocalSite
 
-__all__ = ["PAGES", "FaultReport", "FaultRun", "serve_pages"]
+__all__ = ["AIR_PAGES", "PAGES", "FaultReport", "FaultRun", "serve_pages"]
 
 QUICK: dict[str, str] = {
     "HEARTBEAT_INTERVAL": "0.3",
@@ -61,6 +61,9 @@ QUICK: dict[str, str] = {
 """Settings of the nodes, unless the test says otherwise."""
 
 
+FAILED_FILE = "failed_requests.jsonl"
+
+
 class FaultReport(NamedTuple):
     """What a run under a fault came to.
 
@@ -79,9 +82,10 @@ class FaultReport(NamedTuple):
 class FaultRun:
     """Node processes on one Redis, in one folder; a context manager that ends them all.
 
-    `source` is a script that starts a spider, as a path or as text. `namespace` is the spider's in Redis:
-    `<REDIS_KEY_PREFIX>:<redis_key>`. Rows are read from `table` and told apart by the column `key`. `env` goes to every
-    node: NETSPY_* settings may stand there without the prefix.
+    `source` is a script that starts a spider, as a path or as text. `redis_url` None is for an AirSpider: what is said
+    here of queues and leases is not for it, and its failed list is the file `failed_requests.jsonl`. `namespace` is the
+    spider's in Redis: `<REDIS_KEY_PREFIX>:<redis_key>`. Rows are read from `table` and told apart by the column `key`.
+    `env` goes to every node: NETSPY_* settings may stand there without the prefix.
     """
 
     def __init__(
@@ -89,7 +93,7 @@ class FaultRun:
         folder: Path,
         source: str | Path = PAGES,
         *,
-        redis_url: str,
+        redis_url: str | None = None,
         namespace: str = "netspy:Pages",
         table: str = "page",
         key: str = "url",
@@ -136,7 +140,9 @@ class FaultRun:
         clock_shift: float = 0.0,
     ) -> Script:
         named = {_in_environment(name): value for name, value in values.items()}
-        named["NETSPY_REDIS_URL"] = redis_url or self.redis_url
+        url = redis_url or self.redis_url
+        if url is not None:
+            named["NETSPY_REDIS_URL"] = url
         if crash_at:
             named["NETSPY_CRASH_AT"] = crash_at
         if clock_shift:
@@ -211,7 +217,9 @@ class FaultRun:
 
     @property
     def client(self) -> Redis:
-        """A client of the run's Redis, with bytes."""
+        """A client of the run's Redis, with bytes. Raises RuntimeError for a run without one."""
+        if self.redis_url is None:
+            raise RuntimeError("an AirSpider's run has no Redis")
         if self._client is None:
             import redis
 
@@ -246,7 +254,9 @@ class FaultRun:
         return [member for member in members if member[27:35] in ids]
 
     def failed(self) -> list[FailedRecord]:
-        """The records of the failed list."""
+        """The records of the failed list, or of an AirSpider's file."""
+        if self.redis_url is None:
+            return [read_failed(line) for line in _file_lines(self.folder / FAILED_FILE)]
         records: Any = self.client.lrange(f"{self.namespace}:failed_requests", 0, -1)
         return [read_failed(record) for record in records]
 
@@ -314,13 +324,19 @@ class FaultRun:
                 fetched_twice is None or again <= fetched_twice, f"{again} fetches were repeats, e.g. {most}"
             )
         if keys_empty:
-            left = {name: self.count(name) for name in ("z_requests", "z_inflight", "z_delayed")}
+            left = self._left()
             _demand(not any(left.values()), f"the run is over and there is {left}")
         for result in self.ended:
             check_last_line(result)
         return FaultReport(
             len(lost), again, stored_twice, written.total() - len(written), self._recovered_after
         )
+
+    def _left(self) -> dict[str, int]:
+        """What a run that is over must not leave: queued and leased requests, an AirSpider's state to go on from."""
+        if self.redis_url is None:
+            return {path.name: path.stat().st_size for path in self.folder.glob(f"{FAILED_FILE}.*")}
+        return {name: self.count(name) for name in ("z_requests", "z_inflight", "z_delayed")}
 
     # -- life
 
@@ -353,6 +369,13 @@ def _in_environment(name: str) -> str:
     from netspy.settings import FIELDS
 
     return f"NETSPY_{name}" if name in FIELDS else name
+
+
+def _file_lines(path: Path) -> list[bytes]:
+    """The whole lines of a file that may not be there."""
+    if not path.exists():
+        return []
+    return [line[:-1] for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -116,7 +116,7 @@ def table(tmp_path, monkeypatch):
     spec.loader.exec_module(module)
     rows = tmp_path / "rows.toml"
     one = '[[row]]\nid = "{0}"\nfault = "f{0}"\nmust = "m{0}"\nfault_zh = "z{0}"\nmust_zh = "y{0}"\n'
-    rows.write_text(one.format("1") + one.format("2"))
+    rows.write_text(one.format("1") + one.format("2") + one.format("9") + 'kind = "air"\n')
     monkeypatch.setattr(module, "ROWS", rows)
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "ENGLISH", module.ENGLISH._replace(path=tmp_path / "faults.md"))
@@ -130,27 +130,34 @@ def table(tmp_path, monkeypatch):
     return write
 
 
-def case(row, again=0, seconds="null", inside=""):
+def case(row, again=0, seconds="null", inside="", kind="spider"):
     value = (
-        f'{{"row":"{row}","redis":"7","lost":0,"fetched_twice":{again},"stored_twice":0,"written_twice":0,'
+        f'{{"row":"{row}","kind":"{kind}","redis":"7","lost":0,"fetched_twice":{again},"stored_twice":0,"written_twice":0,'
         f'"seconds":{seconds}}}'
     ).replace('"', "&quot;")
     noted = f'<properties><property name="fault" value="{value}"/></properties>'
     return f'<testcase classname="c" name="n{row}">{noted}{inside}</testcase>'
 
 
+AIR = case("9", 4, "0.5", kind="air")
+
+
 def test_the_table_shows_the_worst_of_each_figure(table):
-    code, page = table(case("1", 3, "2.5"), case("1", 7, "1.5"), case("2"))
+    code, page = table(case("1", 3, "2.5"), case("1", 7, "1.5"), case("2"), AIR)
     assert code == 0
     assert "| 1 | f1 | m1 | 0 | 7 | 0 | 0 | 2.5 s | 7 |" in page.read_text()
+    own = page.read_text().partition("## AirSpider")[2]
+    assert "| 9 | f9 | m9 | 0 | 4 | 0 | 0 | 0.5 s |\n" in own
+    assert "f1" not in own
     assert "| 2 | z2 | y2 | 0 | 0 | 0 | 0 |  | 7 |" in page.with_name("zh.md").read_text()
 
 
 @pytest.mark.parametrize(
     ("cases", "text"),
     [
-        ([case("1")], "row 2 has no result"),
-        ([case("1"), case("2"), case("3")], "row 3, which faults.toml lacks"),
+        ([case("1"), AIR], "row 2 (spider) has no result"),
+        ([case("1"), case("2")], "row 9 (air) has no result"),
+        ([case("1"), case("2"), AIR, case("3")], "row 3 (spider), which faults.toml lacks"),
         ([case("1"), case("2", inside="<failure/>")], "n2 did not pass"),
         ([case("1"), case("2", inside="<skipped/>")], "n2 did not pass"),
     ],
