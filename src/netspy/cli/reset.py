@@ -72,6 +72,7 @@ def reset(
 ) -> int:
     """Show, ask, remove, and say on stdout what was removed."""
     from netspy.cluster.reset import reset as clear
+    from netspy.redisio.keys import failed_items
 
     if run == "":
         raise typer.BadParameter("--run is empty; leave it out to clear the job with all its runs")
@@ -97,6 +98,10 @@ def reset(
         done = clear(client, job.scope, job.settings, what=what, force=force)
         runs = f" and {things(done.runs, 'run')}" if what == "job" and done.runs else ""
         print(f"removed {_name(job, what)}: {things(done.keys, 'key')}{runs}")
+        if what == "job" and (letters := client.llen(failed_items(job.scope.job))):
+            say(
+                f"{things(letters, 'dead-lettered item')} of {job.scope.job} stay; netspy retry --items writes them again"
+            )
         if what == "run" and job.scope.incremental:
             say(
                 f"DEDUP_SCOPE=spider: the pages this run crawled are remembered in {job.scope.job}; "
