@@ -108,7 +108,7 @@ def test_a_database_that_comes_up_after_the_crawl_is_waited_for(mortal, redis_ur
     make_table(url)
     mortal.stop()
     expected = serve_pages(site, lists=10)
-    run = begin_sql(redis_url, url)
+    run = begin_sql(redis_url, url, LISTS="10")
     run.node()
     run.wait(lambda: "stores nothing at the moment" in log(run), "the node notices")
     mortal.start()
@@ -167,7 +167,7 @@ def test_w8_a_database_that_never_comes_ends_in_dead_letters_not_in_a_hang(schem
     node = run.node(LISTS="5")
     result = node.finish(60)
     assert set(run.dead_letters()) == expected
-    assert result.summary["items_failed"] == len(expected)
+    assert result.summary["item_failed"] == len(expected)
     assert result.returncode != 0
     assert (
         "s3cret-word" not in result.stdout + result.stderr + (run.folder / "failed_items.jsonl").read_text()
