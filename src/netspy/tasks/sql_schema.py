@@ -26,12 +26,16 @@ FENCE_SUFFIX = "_batch_fence"
 
 
 class TaskTable(NamedTuple):
-    """What the check found out. `id_is`: "int", "text" or "" (another type). `declared`: column → its type as text."""
+    """What the check found out.
 
-    columns: tuple[str, ...]
+    `declared`: column → its type as text. `id_is`: "int", "text" or "" (another type). `indexed`: there is an index that
+    begins with state and time. `stateless`: the state may be NULL.
+    """
+
     declared: dict[str, str]
     id_is: str
     indexed: bool
+    stateless: bool
 
 
 def _types(kind: str) -> dict[str, str]:
@@ -144,10 +148,10 @@ def check_task_table(connection: Connection, names: Names, shown: str) -> TaskTa
     _check_rights(connection, names, shown)
     declared = {name: _type_text(column["type"], connection) for name, column in by_name.items()}
     return TaskTable(
-        tuple(by_name),
         declared,
         _id_kind(by_name[id_field]["type"]),
         _has_index(inspector, names),
+        bool(by_name[state_field].get("nullable", True)),
     )
 
 

@@ -247,7 +247,7 @@ class SqlTasks:
             return self._update(connection, ids, names.set_state(TODO))
 
         changed = 0
-        for step in (lost, stateless):
+        for step in (lost, stateless) if self.about.stateless else (lost,):
             more = IN_LIST
             while more >= IN_LIST:
                 more = self.steps.run(step)
