@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from netspy.downloader.guard import Resolve
     from netspy.downloader.headers import Head
-    from netspy.downloader.transfer import Option, Transfer
+    from netspy.downloader.transfer import Option, Sink, Transfer
     from netspy.errors import NetspyError
     from netspy.messages.request import Request
     from netspy.settings import Settings
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 RECEIVE_BUFFER = 131072  # bytes libcurl reads from a socket at a time
 SPARE_FILES = 128  # descriptors left to the rest of the process
+
+
+class Saving(NamedTuple):
+    """Where a body goes instead of into memory, and how many bytes of it at most (0 = no limit)."""
+
+    sink: Sink
+    max_bytes: int
 
 
 class Answer(NamedTuple):
@@ -68,6 +75,13 @@ class CurlDownloader:
         """See Downloader.fetch. Besides its errors, RequestError says that a keyword of `request` can't be
         sent.
         """
+        return await self._fetch(request, None)
+
+    async def save(self, request: Request, sink: Sink, *, max_bytes: int) -> Response:
+        """See FileDownloader.save."""
+        return await self._fetch(request, Saving(sink, max_bytes))
+
+    async def _fetch(self, request: Request, saving: Saving | None) -> Response:
         loop = self._loop or self._open()
         started = loop.time()
         out = Outgoing(request, urls.require_http(request.url), self._settings)
@@ -78,7 +92,7 @@ class CurlDownloader:
         visited: set[tuple[str, str, bytes]] = set()
         while True:
             hop_started = loop.time() if history else started
-            answer = await self._hop(pool, out, hop_started - started)
+            answer = await self._hop(pool, out, hop_started - started, saving)
             set_here: dict[str, str] = {}
             if answer.set_cookies:
                 set_here = self._keep_cookies(out, answer.set_cookies)
@@ -112,7 +126,7 @@ class CurlDownloader:
             pool.close()
         self._pools.clear()
 
-    async def _hop(self, pool: Pool, out: Outgoing, spent_s: float) -> Answer:
+    async def _hop(self, pool: Pool, out: Outgoing, spent_s: float, saving: Saving | None) -> Answer:
         """Send one request of the chain, `spent_s` seconds after its start, and take its answer."""
         settings = self._settings
         pin = await self._guard.pin(out) if self._guard is not None and out.kwargs else ""
@@ -121,8 +135,13 @@ class CurlDownloader:
         try:
             got.method = out.method
             got.follow = out.follow
-            got.cap = settings.MAX_RESPONSE_SIZE
-            got.allowed = settings.ALLOWED_CONTENT_TYPES
+            if saving is None:
+                got.sink = None
+                got.cap = settings.MAX_RESPONSE_SIZE
+                got.allowed = settings.ALLOWED_CONTENT_TYPES
+            else:
+                got.sink, got.cap = saving
+                got.allowed = []
             self._arm(transfer, out, spent_s, pin)
             code = await pool.run(transfer)
             if got.location is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from netspy.downloader.multi import ffi, lib
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from netspy.downloader.decoding import Decoder
     from netspy.downloader.headers import Head
@@ -29,12 +30,17 @@ REDIRECT_BODY = 65536  # bytes read of a redirect's body, so that its connection
 Option = tuple[int, "int | bytes | tuple[bytes, ...]"]  # CURLOPT_ number, value; a tuple is a list of lines
 
 
+Sink = Callable[[bytes], object]
+"""Takes a piece of a body. What it raises ends the transfer, and is raised by the fetch."""
+
+
 class Reception:
     """What one hop received so far, and the rules by which it stops early.
 
     The rules are set before the start: `method`, `cap` (bytes of decoded body, 0 = no limit), `follow` (a
     redirect's body isn't wanted), `allowed` (content type patterns, empty = all), `vet` (only public addresses
-    may be connected to; see `guard.py`).
+    may be connected to; see `guard.py`), `sink` (gets the body of a 2xx answer piece by piece; other bodies are
+    dropped then).
     """
 
     __slots__ = (
@@ -54,6 +60,8 @@ class Reception:
         "refused",
         "rejected",
         "set_cookies",
+        "sink",
+        "take",
         "vet",
     )
 
@@ -63,6 +71,7 @@ class Reception:
         self.follow = True
         self.allowed: list[str] = []
         self.vet = False
+        self.sink: Sink | None = None
         self.on_redirect: Callable[[], None] | None = (
             None  # called when a redirect's body is about to be read
         )
@@ -73,6 +82,7 @@ class Reception:
         self.lines: list[bytes] = []  # of the head that is arriving
         self.head: Head | None = None
         self.pieces: list[bytes] = []
+        self.take: Sink = self.pieces.append
         self.decoder: Decoder | None = None
         self.left = 0
         self.location: bytes | None = None  # of a redirect that is followed
@@ -131,6 +141,8 @@ class Reception:
             except decoding.BodyError as error:
                 self.error = error
                 return False
+        if self.sink is not None:
+            self.take = self.sink if 200 <= head.status < 300 else _drop
         return True
 
     def on_body(self, piece: bytes) -> bool:
@@ -146,7 +158,7 @@ class Reception:
             if self.left < 0:
                 self.error = decoding.too_large(self.cap)
                 return False
-        self.pieces.append(piece)
+        self.take(piece)
         return True
 
     def body(self) -> bytes:
@@ -155,6 +167,10 @@ class Reception:
             self.decoder.finish()
         pieces = self.pieces
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _drop(_piece: bytes) -> None:
+    """Of an answer that isn't wanted."""
 
 
 def has_known_end(status_line: bytes, head: Head) -> bool:
@@ -310,6 +326,7 @@ class Transfer:
     def forget(self) -> None:
         """Let go of the page and of the body that was sent; `arm` resets the handle before its next use."""
         self.got.clear()
+        self.got.sink = None
         if self._kept:
             self._kept.clear()
             self._options = None

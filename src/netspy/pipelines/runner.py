@@ -97,6 +97,30 @@ class SerialThread:
             del job  # else the thread would hold the last batch until the next one
 
 
+class Threads:
+    """A few daemon threads for blocking calls that don't depend on each other."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self._threads = [SerialThread(f"{name}-{n}") for n in range(number)]
+        self._busy = [0] * number
+
+    async def call(self, call: Callable[..., Any], *args: Any) -> Any:
+        """`call(*args)`, in the thread that has the fewest calls."""
+        chosen = self._busy.index(min(self._busy))
+        self._busy[chosen] += 1
+        future = self._threads[chosen].submit(call, *args)
+        future.add_done_callback(lambda _: self._done(chosen))
+        return await future
+
+    def _done(self, chosen: int) -> None:
+        self._busy[chosen] -= 1
+
+    def close(self) -> None:
+        """End the threads once their calls are done; doesn't wait."""
+        for thread in self._threads:
+            thread.close()
+
+
 class Runner:
     """Calls one pipeline.
 
