@@ -113,6 +113,8 @@ async def _run(
     writer = BatchWriter(made, settings, dead_letter=letters, on_event=tell)
 
     def outage(away: bool, seconds: float) -> None:
+        if not consumer.opened:
+            return  # if it doesn't come, the error says so
         if away:
             logger.warning("{} is away; waiting for it", shown(address))
         else:

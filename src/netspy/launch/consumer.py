@@ -71,6 +71,8 @@ class Consumer:
         self._stop = asyncio.Event()
         self._said = time.monotonic()
         self._stuck = False
+        self.opened = False
+        """The source has answered."""
 
     def stop(self) -> None:
         """Finish the batch that is being written, within SPIDER_STOP_TIMEOUT, and leave."""
@@ -82,6 +84,7 @@ class Consumer:
         """Until it is stopped, or with `once` nothing is left. Raises ConfigError, StoreLostError."""
         try:
             await self._source.open()
+            self.opened = True
             await self._consume()
         except StoreLostError as error:
             if not self._stop.is_set():

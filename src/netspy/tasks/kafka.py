@@ -29,7 +29,7 @@ from netspy.errors import ConfigError, SerializationError, StoreLostError, Store
 from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.settings import Settings, without_passwords
 from netspy.tasks.contract import Backlog, Task
-from netspy.tasks.kafka_thread import KafkaThread, Marks
+from netspy.tasks.kafka_thread import PROBE_S, KafkaThread, Marks
 from netspy.tasks.wire import KIND, SettledLately, decode_value, encode_values, token_of
 
 if TYPE_CHECKING:
@@ -108,24 +108,24 @@ class KafkaTaskSource:
         thread = self._thread = KafkaThread(self._address, self.topic, self.group, self._most_open)
         thread.start()
         started = time.monotonic()
-        last = ""
+        last = trouble = ""
         while True:
-            left = max(0.0, started + self._start_timeout_s - time.monotonic())
+            left = started + self._start_timeout_s - time.monotonic()
             try:
-                if await self._asked(thread.partitions):
+                if await self._asked(partial(thread.partitions, max(0.1, min(PROBE_S, left)))):
                     break
             except Exception as error:
                 trouble = brokers.trouble_of(error)
                 last = brokers.one_line(error)
-                if not left and trouble == "topic":
-                    await self.close()
-                    raise brokers.no_topic(self._address, self.topic) from None
                 refused = thread.refused or (error if trouble == "config" else None)
                 if refused is not None:
                     await self.close()
                     raise brokers.unusable(self._address, refused) from None
-            if not left:
+            left = started + self._start_timeout_s - time.monotonic()
+            if left <= 0:
                 await self.close()
+                if trouble == "topic":
+                    raise brokers.no_topic(self._address, self.topic) from None
                 raise self._unavailable(last, self._start_timeout_s)
             await asyncio.sleep(min(0.1, left))
         await self._asked(thread.subscribe)

@@ -94,10 +94,10 @@ class KafkaThread:
             [self.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
-    def partitions(self) -> list[int]:
+    def partitions(self, timeout_s: float = PROBE_S) -> list[int]:
         """The topic's partitions; [] while there are none yet. Raises KafkaException (away, no such topic)."""
         kafka = brokers.library()
-        found = self._asking.list_topics(self.topic, timeout=PROBE_S).topics[self.topic]
+        found = self._asking.list_topics(self.topic, timeout=timeout_s).topics[self.topic]
         if found.error is not None:
             raise kafka.KafkaException(found.error)
         return sorted(found.partitions)
