@@ -35,6 +35,8 @@ Examples
   netspy create -s news
   netspy create -s news --kind spider
   netspy create -i product --table products
+  netspy create -i product --table products --url mysql://me:secret@db/shop
+  netspy create -i product --table products --url postgres
   netspy create --setting
 """
 
@@ -59,6 +61,18 @@ def create(
     table: Annotated[
         str | None, typer.Option("--table", metavar="TABLE", help="The item's table (default: its name).")
     ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="Take fields, types and key from the table in this database: mysql://, postgresql://, sqlite:///path, "
+            "or mysql, postgres, sql for the database of those settings.",
+        ),
+    ] = None,
+    mysql: Annotated[
+        str | None, typer.Option("--mysql", metavar="URL", help="The same for MySQL and MariaDB.")
+    ] = None,
     setting: Annotated[
         bool, typer.Option("--setting", help="A setting.py with every setting and its default.")
     ] = False,
@@ -72,6 +86,10 @@ def create(
         raise typer.BadParameter("--kind goes with -s or -p")
     if table is not None and item is None:
         raise typer.BadParameter("--table goes with -i")
+    if url is not None and mysql is not None:
+        raise typer.BadParameter("give --url or --mysql, not both")
+    if (url is not None or mysql is not None) and table is None:
+        raise typer.BadParameter("--url and --mysql go with --table, the table to read")
     if force and not setting:
         raise typer.BadParameter("-f goes with --setting; other files are never overwritten")
     base = (kind or Kind.air).value
@@ -84,7 +102,8 @@ def create(
         print(f"Run it: netspy run {(folder / file).as_posix()}.py")
     elif item is not None:
         file, class_name = module_and_class(item, "item")
-        write({home("items") / f"{file}.py": templates.item_module(class_name, table_name(table, file))})
+        text = item_text(class_name, table, file, url, mysql)
+        write({home("items") / f"{file}.py": text})
     else:
         write({Path("setting.py"): templates.setting_module()}, overwrite=force)
 
@@ -137,6 +156,16 @@ def table_name(given: str | None, file: str) -> str:
             f"and at most {MAX_NAME} characters"
         )
     return given
+
+
+def item_text(class_name: str, table: str | None, file: str, url: str | None, mysql: str | None) -> str:
+    """The item's module: from the table in a database when one is named. Raises ConfigError, a usage error."""
+    value = url or mysql
+    if value is None or table is None:
+        return templates.item_module(class_name, table_name(table, file))
+    from netspy.cli.item_of_table import address_of, item_module, read_table
+
+    return item_module(class_name, read_table(address_of("--url" if url else "--mysql", value), table))
 
 
 def home(folder: str) -> Path:
