@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from netspy.observe.log import get_logger
     from netspy.spiders.air import AirSpider
     from netspy.spiders.base import BaseParser
+    from netspy.spiders.batch import BatchSpider
     from netspy.spiders.distributed import Spider
     from netspy.spiders.tasks import TaskSpider
 
@@ -49,6 +50,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AirSpider": "netspy.spiders.air",
     "BaseParser": "netspy.spiders.base",
+    "BatchSpider": "netspy.spiders.batch",
     "Spider": "netspy.spiders.distributed",
     "TaskSpider": "netspy.spiders.tasks",
     "Request": "netspy.messages.request",
@@ -71,6 +73,7 @@ _HOMES = {
 __all__ = [
     "AirSpider",
     "BaseParser",
+    "BatchSpider",
     "ConfigError",
     "DedupError",
     "Item",

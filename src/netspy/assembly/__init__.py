@@ -203,7 +203,10 @@ def build(spider: Any, settings: Settings) -> Built:
     frontier, keeper, item_filter, resumed = shared(built, spider, settings, alerts, filter_items)
     tasks = None
     if spider.kind in {"task", "batch"}:
-        from netspy.assembly.tasks import build_tasks
+        if spider.kind == "batch":
+            from netspy.assembly.batch import build_batch as build_tasks
+        else:
+            from netspy.assembly.tasks import build_tasks
 
         tasks = build_tasks(built, spider, settings)
     built.parts = Parts(

@@ -22,17 +22,17 @@ def build_air(
     built: Any, spider: Any, settings: Settings, alerts: Alerts, filter_items: bool
 ) -> tuple[Any, Any, Any, bool]:
     """(frontier, keeper, item filter, resumed)."""
-    shared_path = Path(settings.FAILED_REQUEST_PATH)
-    path = resume.path_for(shared_path, spider.name)
-    if path != shared_path:
-        spider.logger.info(
-            "{} holds the unfinished run of another spider; this one's records go to {}", shared_path, path
-        )
 
     def trouble(error: OSError) -> None:
-        spider.logger.error("failed requests can't be listed in {}: {}; trying again", path, error.strerror)
+        spider.logger.error(
+            "failed requests can't be listed in {}: {}; trying again", failed.path, error.strerror
+        )
 
-    failed = resume.FailedFile(str(path), trouble)
+    wanted = settings.FAILED_REQUEST_PATH
+    failed = resume.FailedFile(wanted, spider.name, trouble)
+    path = failed.path
+    if path != Path(wanted):
+        spider.logger.info("{} holds the records of another spider; this one's go to {}", wanted, path)
     failed.check()
     built.closers.append(failed.close)
     frontier = MemoryFrontier(on_failed=failed.append, **memory_dedup(settings, alerts))
@@ -40,6 +40,7 @@ def build_air(
     seeded = resumed_dump is not None and resumed_dump.seeded
 
     def after(node: Node, _ended: Ended) -> None:
+        path = failed.settle()
         failed.close()
         for record in failed.unwritten:
             spider.logger.error("failed and not listed: {}", read_failed(record).url)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from netspy.errors import ConfigError, SerializationError
 from netspy.messages.request import Request
-from netspy.policy.failed_record import FailedRecord, pack_failed, read_failed
+from netspy.policy.failed_record import FailedRecord, of_spider, pack_failed, read_failed
 
 UNFINISHED = "unfinished"
 _MAGIC = b"netspy-seen-2 "
@@ -25,14 +25,16 @@ _LENGTH = struct.Struct(">I")
 
 
 class FailedFile:
-    """Appends records of failed requests; the file is opened at the first one.
+    """Appends a spider's records of failed requests; the file is opened at the first one.
 
-    What can't be written (a full disk) is kept and tried again with the next record and at the end; `on_trouble` is
-    told once.
+    `path` is FAILED_REQUEST_PATH, or a file beside it when that is another spider's by then. What can't be written (a
+    full disk) is kept and tried again with the next record and at the end; `on_trouble` is told once.
     """
 
-    def __init__(self, path: str, on_trouble: Callable[[OSError], None]) -> None:
-        self.path = Path(path)
+    def __init__(self, wanted: str, spider: str, on_trouble: Callable[[OSError], None]) -> None:
+        self.path = path_for(Path(wanted), spider)
+        self._wanted = Path(wanted)
+        self._spider = spider
         self.unwritten: list[bytes] = []
         self._on_trouble = on_trouble
         self._told = False
@@ -51,8 +53,14 @@ class FailedFile:
 
     def append(self, record: bytes) -> None:
         """One record, one line, one write, so that a killed process leaves at most a torn last line."""
-        self.unwritten.append(record + b"\n")
+        self.unwritten.append(of_spider(record, self._spider) + b"\n")
         self.flush()
+
+    def settle(self) -> Path:
+        """Where this spider's records go, looked up anew while it has none: another spider may have begun there."""
+        if self._file is None:
+            self.path = path_for(self._wanted, self._spider)
+        return self.path
 
     def flush(self) -> None:
         """Write what is not in the file yet."""
@@ -68,7 +76,7 @@ class FailedFile:
 
     def _write(self, line: bytes) -> None:
         if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.settle().parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             _cut_torn_line(self.path)
         written = os.write(self._file, line)
@@ -217,10 +225,18 @@ def _read_seen(path: Path) -> tuple[list[bytes], bool]:
 
 
 def owner_of(path: Path) -> str | None:
-    """The spider whose unfinished run lies at `path`; None when there is none."""
+    """The spider whose records lie at `path`; None when there are none, or they don't say."""
+    for file in (path, replaying_path(path)):
+        try:
+            with file.open("rb") as lines:
+                first = lines.readline()
+        except OSError:
+            continue
+        if first.endswith(b"\n") and (owner := read_failed(first[:-1]).spider):
+            return owner
     try:
-        with seen_path(path).open("rb") as file:
-            head = file.readline(1024)
+        with seen_path(path).open("rb") as seen:
+            head = seen.readline(1024)
     except OSError:
         return None
     if not head.startswith(_MAGIC):
@@ -229,12 +245,12 @@ def owner_of(path: Path) -> str | None:
 
 
 def path_for(path: Path, spider: str) -> Path:
-    """Where this spider's records are: `path`, unless another spider's unfinished run lies there.
+    """Where this spider's records are: `path`, unless another spider's lie there.
 
     Two spiders in one folder with one FAILED_REQUEST_PATH must not take each other's work.
     """
     own = path.with_name(f"{path.stem}.{spider}{path.suffix}")
-    if has_unfinished(own) or owner_of(path) not in {None, spider}:
+    if own.exists() or has_unfinished(own) or owner_of(path) not in {None, spider}:
         return own
     return path
 
@@ -264,7 +280,7 @@ def dump(
                 payload, reason=UNFINISHED, error="the run was stopped before this request was done",
                 attempts=request.retry_times, time=time.time(), priority=priority, site=site,
             )  # fmt: skip
-            file.write(record + b"\n")
+            file.write(of_spider(record, spider) + b"\n")
             kept += 1
         file.flush()
         os.fsync(file.fileno())

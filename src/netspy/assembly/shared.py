@@ -26,7 +26,7 @@ _CONNECT_PAUSE_S = 0.2
 
 def scope_of(spider: Any, settings: Settings) -> RunScope:
     """The names of the spider's run in Redis. Raises ConfigError."""
-    return run_scope(settings, spider.name, spider.redis_key)
+    return run_scope(settings, spider.name, spider.redis_key, use_run_id=spider.kind != "batch")
 
 
 def build_shared(

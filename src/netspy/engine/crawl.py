@@ -110,6 +110,7 @@ class Crawl:
         # A part of a short lease only, else no page of it could ever start.
         self._margin_s = min(_START_MARGIN_S, settings.SPIDER_TASK_LEASE / 4)
         self.running: dict[int, Page] = {}
+        self._silent: set[str] = set()
 
     # -- one request -----------------------------------------------------------------------------------------
 
@@ -132,7 +133,7 @@ class Crawl:
             salt=self._tasks.salt(named) if named and self._tasks is not None else b"",
         )
         page = Page(lease, request, origin, now)
-        page.after_store = self._after_store.do
+        page.after_store = self._after_store
         page.task = asyncio.current_task()
         current.set(page)
         self.running[id(page)] = page
@@ -389,6 +390,8 @@ class Crawl:
                 self._counters.inc("tasks_done" if page.lease.task == "!0" else "tasks_failed")
             else:
                 self._counters.inc("request_ok")
+                if self._tasks is not None and not page.told:
+                    self._look_for_report(page, out)
             if not out.rows and not page.pending and not page.put_early and not page.actions:
                 # The usual case: children and ack in one step of the store.
                 if crash.armed:
@@ -410,6 +413,20 @@ class Crawl:
             place = f"{page.origin.label} ({user_line(error)})"
             self.complaints.error(place, f"{place} raised {what(error)}, while handling {page.request.url}")
             await self._fail(page, error, logged=True)
+
+    def _look_for_report(self, page: Page, out: Yielded) -> None:
+        """Whether a task's last page seems to have ended without a word about the task; said once per callback."""
+        assert self._tasks is not None  # noqa: S101 - the caller checked
+        if not self._tasks.reported or out.children or page.put_early or not page.origin.task:
+            return
+        label = page.origin.label
+        if label not in self._silent:
+            self._silent.add(label)
+            self._log.warning(
+                "{} ended for a task without update_task and without further requests ({}). Unless another page of the "
+                "task reports, it stays in process and is crawled again after BATCH_LOST_TASK_STALE",
+                label, page.request.url,
+            )  # fmt: skip
 
     async def _accept(self, page: Page, out: Yielded) -> None:
         """Hand over what was yielded so far: items to the buffer, children to the store, before the parent's ack."""

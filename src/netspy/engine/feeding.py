@@ -111,7 +111,7 @@ class Feeder:
             return f"{backlog.taken} task(s) in other nodes' hands"
         if not self.exhausted:
             return f"the task source was empty {self._empty_polls} time(s) of {self._settings.TASK_EXHAUST_POLLS}"
-        return None
+        return await self._parts.open_because() if self._parts.open_because is not None else None
 
     async def backlog(self) -> Backlog:
         """What the source says of itself."""

@@ -106,8 +106,9 @@ async def leave(
     if keeper is not None:
         await asyncio.to_thread(keeper.join, min(max(deadline + 1.0 - time.monotonic(), 0.1), 1.0))
     if parts.tasks is not None:
-        await bounded(
-            parts.tasks.source.close(), deadline + 1.0, "the task source did not answer the goodbye"
-        )
+        late = "the task source did not answer the goodbye"
+        await bounded(parts.tasks.source.close(), deadline + 1.0, late)
+        for closer in parts.tasks.closers:
+            await bounded(closer(), deadline + 1.0, "")
     await bounded(parts.frontier.close(), deadline + 1.0, "the store did not answer the goodbye")
     machine.pool.close()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from netspy.engine.after_store import Action
+from netspy.engine.after_store import Action, AfterStore
 from netspy.engine.yields import Origin
 from netspy.messages.entry import Lease, NewEntry
 from netspy.messages.request import Request
@@ -24,7 +24,7 @@ class Page:
     __slots__ = (
         "actions", "after_store", "children",
         "final", "function", "history", "iterator", "job", "lease", "origin", "pending", "put_early",
-        "request", "response", "started", "task", "timed_out",
+        "request", "response", "started", "task", "timed_out", "told",
     )  # fmt: skip
 
     def __init__(self, lease: Lease, request: Request, origin: Origin, started: float) -> None:
@@ -44,7 +44,8 @@ class Page:
         self.task: asyncio.Task[None] | None = None
         self.timed_out = False
         self.actions: list[Action] = []
-        self.after_store: Callable[[Sequence[Action], Callable[[], None]], None] | None = None
+        self.after_store: AfterStore | None = None
+        self.told = False  # the callback has said what became of its task
 
     def let_go(self) -> None:
         """Drop what only the callback needed: a page may wait long for its items, its body and tree need not."""
@@ -64,7 +65,7 @@ class Page:
     def _end(self, final: Callable[[], None]) -> None:
         if self.actions and self.after_store is not None:
             actions, self.actions = self.actions, []
-            self.after_store(actions, final)
+            self.after_store.do(actions, final)
         else:
             final()
 

@@ -23,7 +23,8 @@ class TaskParts(NamedTuple):
     node's tasks in one step. `fetch`: that method, None when it isn't overridden. `closing`: the request that tells of a
     task's end, and whether only of a failure; None when nobody wants to know. `ended`: the hook that it goes to.
     `salt`: what keeps this task's pages and items apart from equal ones of other tasks (batches). `doers`: who carries
-    out what callbacks ask for before their page is acked, beside adding tasks.
+    out what callbacks ask for before their page is acked, beside adding tasks. `reported`: callbacks are expected to
+    say what became of a task. `open_because`: another reason why more tasks may come; None = the source's own word.
     """
 
     source: TaskSource
@@ -33,6 +34,9 @@ class TaskParts(NamedTuple):
     ended: Callable[..., Any] | None
     salt: Callable[[str], bytes]
     doers: Mapping[str, Doer]
+    reported: bool = False
+    open_because: Callable[[], Awaitable[str | None]] | None = None
+    closers: Sequence[Callable[[], Awaitable[None]]] = ()
 
 
 class Parts(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from netspy.errors import NetspyError
@@ -22,9 +23,27 @@ class SpiderExit(SystemExit):
 
 def start(spider: Any, *, processes: int = 1) -> RunSummary:
     """Run to the end, print the human block (stderr) and the summary line (stdout, last). See BaseParser.start."""
+    return _concluded(lambda stops: _run(spider, processes, stops))
+
+
+def start_monitor(spider: Any, *, once: bool = False) -> RunSummary:
+    """Be a batch's master to the end, and conclude like `start`. See BatchSpider.start_monitor."""
+    from netspy.launch.monitor import run_monitor
+
+    def run(stops: Stops) -> tuple[RunSummary, bool, str]:
+        try:
+            summary, settings = run_monitor(spider, once=once, stops=stops)
+        except NetspyError as error:
+            return failure_summary(spider, error), True, str(error)
+        return summary, settings.RUN_SUMMARY_ENABLE, ""
+
+    return _concluded(run)
+
+
+def _concluded(run: Callable[[Stops], tuple[RunSummary, bool, str]]) -> RunSummary:
     stops = Stops()
     try:
-        summary, wanted, problem = _run(spider, processes, stops)
+        summary, wanted, problem = run(stops)
         if problem:
             # What the user has to mend gets one line, not a traceback.
             sys.stdout.flush()

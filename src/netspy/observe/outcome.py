@@ -19,6 +19,7 @@ Outcome = Literal[
     "store_lost",
     "forced",
     "failed",
+    "not_master",
 ]
 """How a run ended. See OUTCOMES for what each means."""
 
@@ -39,6 +40,7 @@ OUTCOMES: dict[Outcome, str] = {
     "store_lost": "the shared store went away, or lost this run's keys",
     "forced": "stopped by a second signal; what was in flight is taken over or crawled again",
     "failed": "an error inside netspy",
+    "not_master": "another batch master runs for this job; the reason says who and since when",
 }
 """Every outcome, from the best to the worst (`merge` of several processes keeps the worst)."""
 
@@ -60,6 +62,8 @@ class ExitCode(IntEnum):
     """There was work and all of it failed."""
     INTERNAL = 7
     """An error inside netspy."""
+    NOT_MASTER = 8
+    """Another batch master runs (`start_monitor(once=True)`)."""
     NOTHING_TO_DO = 9
     """Nothing to do, with FAIL_ON_NOTHING_TO_DO only."""
     SIGINT = 130
@@ -88,6 +92,7 @@ _CODES: dict[Outcome, ExitCode] = {
     "store_lost": ExitCode.STORE,
     "forced": ExitCode.FORCED,
     "failed": ExitCode.INTERNAL,
+    "not_master": ExitCode.NOT_MASTER,
 }
 
 

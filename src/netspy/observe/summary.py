@@ -255,10 +255,18 @@ _HEADS: dict[str, str] = {
     "store_lost": "lost its store",
     "forced": "was stopped by force",
     "failed": "broke",
+    "not_master": "left: it is not the master",
 }
 
 MAX_SHOWN = 8
 """Reasons and user counters shown to people; the JSON line has all."""
+
+
+def _tasks(s: RunSummary) -> str:
+    parts = [f"{s.tasks_taken:,} taken"] if s.tasks_taken else []
+    parts += [f"{s.tasks_done:,} done"] if s.tasks_done else []
+    parts += [f"{s.tasks_failed:,} failed"] if s.tasks_failed else []
+    return ", ".join(parts)
 
 
 def human(summary: RunSummary) -> str:
@@ -279,6 +287,10 @@ def human(summary: RunSummary) -> str:
     ):
         if count:
             pages.append(f"{count:,} {word}")
+    if s.tasks_taken or s.tasks_done or s.tasks_failed:
+        lines.append(_row("tasks", _tasks(s)))
+    if s.kind == "batch_master":
+        return "\n".join(lines)
     lines.append(_row("requests", ", ".join(pages)))
     lines.append(_row("fetched", f"{s.pages:,} pages, {_size(s.bytes)}, {rate_text(s.rate)}"))
     items = [f"{s.items:,} stored"]

@@ -93,7 +93,7 @@ class RedisTaskList:
         self.keys = keys
         self._settings = settings
         self._identify = identify
-        self._link = AsyncLink(settings, url=url, key=keys.base, on_outage=on_outage)
+        self.link = AsyncLink(settings, url=url, key=keys.base, on_outage=on_outage)
         self._lease_ms = round(1000 * (lease_s if lease_s is not None else settings.HEARTBEAT_STALE))
         self._clock_ms = clock_ms
         self._stop = asyncio.Event()
@@ -104,7 +104,7 @@ class RedisTaskList:
     async def open(self) -> None:
         """Connect and look at the keys. Raises ConfigError, StoreUnavailableError."""
         timeout = max(0.05, self._settings.REDIS_START_TIMEOUT)
-        await self._link.run(self._call("backlog"), timeout_s=timeout)
+        await self.link.run(self._call("backlog"), timeout_s=timeout)
 
     def _call(self, script: str, *args: Arg, extra: Sequence[str] = ()) -> Call:
         now = "" if self._clock_ms is None else str(self._clock_ms())
@@ -114,7 +114,7 @@ class RedisTaskList:
         """Waits through outages and for memory."""
         while True:
             try:
-                return await self._link.run(self._call(script, *args, extra=extra))
+                return await self.link.run(self._call(script, *args, extra=extra))
             except StoreFullError as error:
                 if self._stop.is_set():
                     raise StoreUnavailableError(
@@ -206,9 +206,9 @@ class RedisTaskList:
     def give_up_waiting(self) -> None:
         """See the contract."""
         self._stop.set()
-        self._link.give_up_waiting()
+        self.link.give_up_waiting()
 
     async def close(self) -> None:
         """See the contract."""
         self.give_up_waiting()
-        await self._link.close()
+        await self.link.close()

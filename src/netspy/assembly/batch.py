@@ -1,0 +1,193 @@
+"""A BatchSpider's parts: the store that the settings name, a worker's task side, a master's patrol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from netspy.engine.aside import in_thread
+from netspy.engine.parts import TaskParts
+from netspy.engine.patrol import Patrol
+from netspy.errors import SpiderError
+from netspy.policy.batch import DONE, FAILED
+from netspy.tasks.batch_queue import BatchKeys, BatchQueue, identify, master_holder, read_token, salt_of
+from netspy.tasks.batch_store import BatchStore, MemoryBatchStore
+from netspy.tasks.cron import batch_schedule
+from netspy.tasks.redis_list import RedisTaskList
+
+if TYPE_CHECKING:
+    from netspy.observe.alerts import Alerts
+    from netspy.settings import Settings
+
+
+def make_store(settings: Settings, task_table: str) -> BatchStore:
+    """The SQL store that BATCH_STORE_URL, else MYSQL_*, describes. Raises ConfigError, MissingExtraError."""
+    from netspy.tasks.sql_batch import SqlBatchStore
+
+    return SqlBatchStore.from_settings(settings, task_table)
+
+
+def in_process(spider: Any) -> bool:
+    """Whether the task table lives in this process, so that master and worker must, too."""
+    return isinstance(spider.store, MemoryBatchStore)
+
+
+def mark_now(spider: Any, task_id: Any, *, ok: bool) -> None:
+    """`update_task` outside of a page. Raises SpiderError for an unknown id."""
+    if spider.store.mark_tasks([(task_id, DONE if ok else FAILED)]) == [False]:
+        raise SpiderError(unknown(spider, [task_id]))
+
+
+def unknown(spider: Any, ids: Sequence[Any]) -> str:
+    """What to say of ids that the task table doesn't have."""
+    named = ", ".join(repr(task_id) for task_id in list(ids)[:5]) + (" …" if len(ids) > 5 else "")
+    return (
+        f"{spider.name}.update_task({named}): {spider.task_table!r} has no such row; give the value of the row's "
+        f"{spider.settings.BATCH_TASK_ID_FIELD!r}, as in update_task(task[{spider.settings.BATCH_TASK_ID_FIELD!r}])"
+    )
+
+
+class Marks:
+    """Writes what callbacks report into the task table, many at a time, while their batch is the open one."""
+
+    def __init__(self, spider: Any) -> None:
+        self._spider = spider
+
+    async def __call__(self, values: Sequence[tuple[str, Any, bool]]) -> None:
+        """`values`: (the page's task token or '', task id, ok)."""
+        store, counters = self._spider.store, self._spider.counters
+        by_batch: dict[int | None, list[tuple[Any, int]]] = {}
+        for token, task_id, ok in values:
+            batch = read_token(token)[0] if token else None
+            by_batch.setdefault(batch, []).append((task_id, DONE if ok else FAILED))
+        missing: list[Any] = []
+        for batch, marks in by_batch.items():
+            found: list[bool] = await in_thread(lambda: store.mark_tasks(marks, batch_id=batch))  # noqa: B023
+            missing += [task_id for (task_id, _), there in zip(marks, found, strict=True) if not there]
+            done = sum(state == DONE for _, state in marks)
+            counters.inc("tasks_done", done)
+            counters.inc("tasks_failed", len(marks) - done)
+        if missing:
+            counters.inc("callback_error", len(missing))
+            raise SpiderError(unknown(self._spider, missing))
+
+
+class _Waiting:
+    """Why a worker with nothing to do should stay: a master lives, or tasks are not settled."""
+
+    def __init__(self, spider: Any, source: RedisTaskList, keys: BatchKeys, every_s: float) -> None:
+        self._spider = spider
+        self._source = source
+        self._keys = keys
+        self._every_s = every_s
+        self._asked = -every_s
+        self._why: str | None = "the batch master has not been looked for yet"
+        self._warned = False
+
+    async def __call__(self) -> str | None:
+        """The answer, at most as old as the poll interval."""
+        now = time.monotonic()
+        if now - self._asked >= self._every_s:
+            self._why = await self._ask()
+            self._asked = now
+        return self._why
+
+    async def _ask(self) -> str | None:
+        holder = await master_holder(self._source.link, self._keys)
+        if holder is not None:
+            return f"the batch master lives ({holder.who})"
+        store = self._spider.store
+        latest = await in_thread(store.latest_batch)
+        if latest is None or latest.is_done:
+            return None
+        counts = await in_thread(store.count_tasks)
+        left = counts.total - counts.settled
+        if not left:
+            return None
+        text = f"{left} task(s) of batch {latest.id} are not settled and no master lives"
+        if not self._warned:
+            self._warned = True
+            self._spider.logger.warning(
+                "{}; start one: {}().start_monitor(), or `netspy run FILE --monitor`", text, self._spider.name
+            )
+        return text
+
+
+def build_batch(built: Any, spider: Any, settings: Settings) -> TaskParts:
+    """The task side of a worker. Raises ConfigError for a task table that can't be used."""
+    spider.store.ensure_schema()
+    keys = BatchKeys(built.namespace)
+    source = RedisTaskList(settings, keys.pending, identify=identify, on_outage=built.outage)
+    built.waiters.append(source.give_up_waiting)
+    return TaskParts(
+        source=source,
+        adopt=None,
+        fetch=None,
+        closing=spider.closing_of,
+        ended=spider.task_ended,
+        salt=salt_of,
+        doers={"mark": Marks(spider)},
+        reported=True,
+        open_because=_Waiting(spider, source, keys, settings.TASK_POLL_INTERVAL),
+    )
+
+
+class BuiltPatrol:
+    """A master's parts."""
+
+    def __init__(
+        self,
+        spider: Any,
+        settings: Settings,
+        *,
+        once: bool,
+        alerts: Alerts,
+        on_progress: Callable[[str], None],
+        on_outage: Callable[[bool, float], None],
+    ) -> None:
+        """Raises ConfigError for a wrong schedule or Redis URL."""
+        from netspy.assembly.shared import scope_of
+
+        def alert(kind: str, message: str) -> None:
+            alerts.raise_alert(kind, message)
+
+        scope = scope_of(spider, settings)
+        self.namespace = scope.ns
+        self.redis_key = scope.redis_key
+        self.queue = BatchQueue(settings, scope, on_outage=on_outage)
+        self.patrol = Patrol(
+            spider.store,
+            self.queue,
+            name=spider.name,
+            settings=settings,
+            schedule=batch_schedule(settings),
+            once=once,
+            logger=spider.logger,
+            alert=alert,
+            id_field=settings.BATCH_TASK_ID_FIELD,
+            on_progress=on_progress,
+        )
+
+
+def build_patrol(
+    spider: Any,
+    settings: Settings,
+    *,
+    once: bool,
+    on_progress: Callable[[str], None],
+    on_outage: Callable[[bool, float], None],
+) -> BuiltPatrol:
+    """Everything a master needs. Raises ConfigError, MissingExtraError."""
+    from netspy.assembly import _need_redis, _sender
+    from netspy.observe.alerts import Alerts
+
+    _need_redis()
+    alerts = Alerts(
+        _sender(spider) if settings.WARNING_ENABLE else None,
+        settings.WARNING_INTERVAL,
+        count=lambda: spider.counters.inc("alerts"),
+    )
+    return BuiltPatrol(
+        spider, settings, once=once, alerts=alerts, on_progress=on_progress, on_outage=on_outage
+    )

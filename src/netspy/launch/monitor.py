@@ -1,0 +1,205 @@
+"""A batch master in this process: event loop, signals, summary; with a MemoryBatchStore a worker beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from netspy import assembly
+from netspy.engine.node import Node, force_exit
+from netspy.engine.patrol import PatrolEnd
+from netspy.launch.single import config_problem, write_line
+from netspy.launch.stops import Stops
+from netspy.observe import log
+from netspy.observe import summary as summaries
+from netspy.observe.outcome import ExitCode, Outcome, exit_code
+from netspy.observe.summary import RunSummary
+from netspy.settings import Settings
+
+
+def run_monitor(spider: Any, *, once: bool, stops: Stops) -> tuple[RunSummary, Settings]:
+    """Be the master until stopped or, with `once`, until a batch has ended. Raises ConfigError, StoreUnavailableError."""
+    config_problem(spider, 1)
+    loaded = spider.load_settings()
+    settings = loaded.settings
+    log.setup(settings, spider=spider.name)
+    for warning in loaded.warnings:
+        spider.logger.warning("{}", warning)
+    spider.begin_run()
+    before = Stops()
+    with assembly.embedded_store(spider, settings) as settings:
+        factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+        if sys.platform != "win32":
+            import uvloop
+
+            factory = uvloop.new_event_loop
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(_run(spider, settings, once, before, stops)), settings
+
+
+async def _run(spider: Any, settings: Settings, once: bool, before: Stops, stops: Stops) -> RunSummary:
+    from netspy.assembly.batch import build_patrol, in_process
+
+    loop = asyncio.get_running_loop()
+    started = datetime.now(UTC)
+
+    def outage(away: bool, seconds: float) -> None:
+        if away:
+            spider.logger.warning("Redis is away; the master waits for it")
+        else:
+            spider.logger.info("Redis is back after {:.1f} s", seconds)
+
+    built = build_patrol(spider, settings, once=once, on_progress=lambda _text: None, on_outage=outage)
+    worker = _Worker(spider, settings) if in_process(spider) else None
+
+    def summary_of(outcome: Outcome, code: ExitCode, reason: str, end: PatrolEnd | None) -> RunSummary:
+        if end is not None and end.counts is not None and worker is None:
+            spider.counters.inc("tasks_done", end.counts.done)
+            spider.counters.inc("tasks_failed", end.counts.failed)
+        finished = datetime.now(UTC)
+        return summaries.build(
+            spider.counters, spider=spider.name, kind="batch" if worker is not None else "batch_master",
+            outcome=outcome, code=code, started=started, finished=finished,
+            elapsed_s=(finished - started).total_seconds(), reason=reason, redis_key=built.redis_key,
+            namespace=built.namespace, outputs=worker.outputs() if worker is not None else (),
+        )  # fmt: skip
+
+    def forced() -> None:
+        write_line(summary_of("forced", ExitCode.FORCED, "a second signal", None))
+        assembly.leave_embedded(0.5)
+        force_exit(int(ExitCode.FORCED))
+
+    def stop(number: signal.Signals) -> None:
+        name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else number.name
+        spider.logger.info("{}: giving the master lock up; once more to leave at once", name)
+        built.patrol.stop(name, int(number))
+        built.queue.give_up_waiting()
+        if worker is not None:
+            worker.stop(name, int(number))
+
+    seen, unheed = _heed(loop, stop, forced)
+    spider._running = _Stopper(built.patrol, loop)  # noqa: SLF001 - the spider's own handle for stop()
+    try:
+        await built.queue.open()
+        end = await _work(built.patrol.run(), worker)
+    except BaseException:
+        unheed()
+        before.release()
+        raise
+    finally:
+        spider._running = None  # noqa: SLF001
+        await built.queue.close()
+        spider.store.close()
+    unheed()
+    stops.hold(bool(seen), forced)
+    outcome, code = _judged(end)
+    return summary_of(outcome, code, end.reason or _told(end), end)
+
+
+async def _work(patrol: Any, worker: _Worker | None) -> PatrolEnd:
+    """The patrol's end. The worker beside it starts with it and is stopped after it."""
+    end: PatrolEnd
+    if worker is None:
+        end = await patrol
+        return end
+    crawling = asyncio.create_task(worker.run(), name="netspy-worker-node")
+    patrolling = asyncio.ensure_future(patrol)
+    await asyncio.wait({crawling, patrolling}, return_when=asyncio.FIRST_COMPLETED)
+    if crawling.done() and not patrolling.done():
+        # A worker that ended by itself has broken, or was stopped by the spider's code.
+        patrolling.cancel()
+        await asyncio.gather(patrolling, return_exceptions=True)
+        crawling.result()
+        return PatrolEnd("stopped", "the worker has ended")
+    worker.stop("the batch is done", None)
+    await crawling
+    end = await patrolling
+    return end
+
+
+class _Worker:
+    """A worker node beside the master."""
+
+    def __init__(self, spider: Any, settings: Settings) -> None:
+        import msgspec
+
+        self._built = assembly.build(spider, msgspec.structs.replace(settings, SPIDER_KEEP_ALIVE=True))
+        self._node = Node(self._built.parts)
+        self._built.on_outage(self._node.outage)
+
+    async def run(self) -> None:
+        try:
+            ended = await self._node.run()
+        finally:
+            self._built.close()
+        await self._built.after(self._node, ended)
+        if ended.outcome in {"failed", "store_lost"}:
+            from netspy.errors import StoreLostError
+
+            raise StoreLostError(ended.reason)
+
+    def stop(self, reason: str, number: int | None) -> None:
+        self._node.stop(reason, signal=number)
+        if number is not None:
+            self._built.give_up_waiting()
+
+    def outputs(self) -> list[str]:
+        return self._built.outputs()
+
+
+class _Stopper:
+    """The spider's own handle for `stop()`."""
+
+    def __init__(self, patrol: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._patrol = patrol
+        self._loop = loop
+
+    def stop(self, reason: str) -> None:
+        self._loop.call_soon_threadsafe(lambda: self._patrol.stop(reason))
+
+
+def _heed(
+    loop: asyncio.AbstractEventLoop, stop: Callable[[signal.Signals], None], forced: Callable[[], None]
+) -> tuple[list[int], Callable[[], None]]:
+    """First SIGINT or SIGTERM: a graceful stop. Second: out at once. The signals so far, and what undoes it."""
+    seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
+        return seen, lambda: None
+
+    def handle(number: signal.Signals) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            forced()
+        else:
+            stop(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, handle, number)
+
+    def undo() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+    return seen, undo
+
+
+def _judged(end: PatrolEnd) -> tuple[Outcome, ExitCode]:
+    outcome: Outcome = end.outcome
+    counts = end.counts
+    if outcome == "finished" and counts is not None and counts.failed and not counts.done:
+        outcome = "all_failed"
+    stop = "" if end.signal is None else "SIGINT" if end.signal == signal.SIGINT else "SIGTERM"
+    return outcome, exit_code(outcome, stop=stop)  # type: ignore[arg-type]
+
+
+def _told(end: PatrolEnd) -> str:
+    if end.batch is None or end.counts is None:
+        return ""
+    failed = f", {end.counts.failed} failed" if end.counts.failed else ""
+    return f"batch {end.batch}: {end.counts.done}/{end.counts.total}{failed}"

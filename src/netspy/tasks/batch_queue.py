@@ -1,0 +1,218 @@
+"""What a batch's master and its workers share in Redis: the lock, the pushed tasks, and the marks of begin and end.
+
+A task on its way to a worker is an element of `<ns>:batch_pending`: JSON with its batch, its id and its row. Its token in
+the frontier is `<batch>/<id as JSON>`, so everybody can tell which rows of the table are being worked on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from netspy.errors import SerializationError
+from netspy.messages import codec
+from netspy.redisio.keys import RunKeys
+from netspy.redisio.link import AsyncLink
+from netspy.redisio.scripts import Arg, Call, load
+from netspy.tasks.mastership import Holder, NotMasterError, read_holder
+from netspy.tasks.redis_list import FOLDER, TaskKeys
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from netspy.policy.run_scope import RunScope
+    from netspy.settings import Settings
+
+DONE_MARK_S = 86_400
+_PAGE = 1000
+_CALL_BYTES = 2_000_000
+
+
+class BatchKeys:
+    """The names of one batch job's keys beside those of its frontier."""
+
+    __slots__ = ("done", "lock", "master", "pending", "progress")
+
+    def __init__(self, ns: str) -> None:
+        self.pending = TaskKeys(f"{ns}:batch_pending")
+        self.done = f"{ns}:batch_done"
+        self.lock = f"{ns}:batch_monitor_lock"
+        self.master = f"{ns}:batch_master"
+        self.progress = f"{ns}:batch_progress"
+
+
+def token_of(batch: int, task_id: Any) -> str:
+    """The frontier's name of a task: `17/"abc"`. Braces are written as JSON escapes would be, so that none stands in it."""
+    text = codec.encode(task_id, "task id").decode().replace("%", "%25").replace("{", "%7B")
+    return f"{batch}/{text}"
+
+
+def read_token(token: str) -> tuple[int, Any]:
+    """(batch, task id). Raises ValueError for a token of something else."""
+    batch, _, text = token.partition("/")
+    try:
+        return int(batch), codec.decode(text.replace("%7B", "{").replace("%25", "%").encode())
+    except (SerializationError, ValueError):
+        raise ValueError(f"{token!r:.100} is not the token of a batch's task") from None
+
+
+def salt_of(token: str) -> bytes:
+    """What is the same for all tasks of a batch and differs from batch to batch."""
+    return token.partition("/")[0].encode() + b"/"
+
+
+def identify(value: Any) -> tuple[str, Any]:
+    """(token, row) of an element of `batch_pending`. Raises KeyError or TypeError for anything else."""
+    return token_of(value["batch"], value["id"]), value["row"]
+
+
+class BatchQueue:
+    """The master's side. Calls wait through outages; `on_outage` is told."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        scope: RunScope,
+        *,
+        on_outage: Callable[[bool, float], None] | None = None,
+        url: str | None = None,
+    ) -> None:
+        """Nothing is connected yet. Raises ConfigError for a wrong URL."""
+        self.keys = BatchKeys(scope.ns)
+        self.run_keys = RunKeys.of(scope, max_layers=settings.DEDUP_MAX_LAYERS)
+        self._settings = settings
+        self._link = AsyncLink(settings, url=url, key=self.keys.lock, on_outage=on_outage)
+        self.token = secrets.token_hex(8)
+        self.who = f"{socket.gethostname()}:{os.getpid()}".replace(" ", "_")
+        self.lock_ms = round(settings.HEARTBEAT_STALE * 1000)
+
+    async def open(self) -> None:
+        """Connect. Raises ConfigError, StoreUnavailableError."""
+        timeout = max(0.05, self._settings.REDIS_START_TIMEOUT)
+        await self._link.ask(lambda: self._link.client.get(self.keys.lock), timeout_s=timeout)
+
+    async def _run(self, what: str, *args: Arg, keys: Sequence[str] = ()) -> list[Any]:
+        call = Call(
+            load(FOLDER, "master"), [self.keys.lock, self.keys.master, *keys], ["", what, self.token, *args]
+        )
+        reply: list[Any] = await self._link.run(call)
+        if not reply[0]:
+            raise NotMasterError(reply[1].decode("utf-8", "replace"), max(0, int(reply[2])) / 1000)
+        return reply
+
+    async def acquire(self, at_least: int = 1) -> int:
+        """Become the master; returns the fence, a number higher than before. Raises NotMasterError with the holder."""
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return int((await self._run("acquire", f"{self.who} {since}", self.lock_ms, at_least))[1])
+
+    async def renew(self) -> None:
+        """Stay the master. Raises NotMasterError."""
+        await self._run("renew", self.lock_ms)
+
+    async def release(self) -> None:
+        """Be the master no longer; harmless when it isn't."""
+        try:
+            await self._run("release")
+        except NotMasterError:
+            return
+
+    async def begin(self) -> None:
+        """Forget what the batch before has fetched and stored. Raises NotMasterError."""
+        keys = self.run_keys
+        await self._run("begin", "", keys=[self.keys.done, *keys.requests.all(), *keys.items.all()])
+
+    async def push(self, batch: int, pairs: Sequence[tuple[Any, dict[str, Any]]]) -> int:
+        """Hand (id, row) pairs to the workers; returns how many wait now. Raises NotMasterError."""
+        waiting = 0
+        piece: list[Arg] = []
+        size = 0
+        for task_id, row in pairs:
+            text = codec.encode({"batch": batch, "id": task_id, "row": row}, "task")
+            if piece and size + len(text) > _CALL_BYTES:
+                waiting = int((await self._run("push", *piece, keys=[self.keys.pending.base]))[1])
+                piece, size = [], 0
+            piece.append(text)
+            size += len(text)
+        if piece:
+            waiting = int((await self._run("push", *piece, keys=[self.keys.pending.base]))[1])
+        return waiting
+
+    async def finished(self, batch: int) -> None:
+        """Set the documented mark. Raises NotMasterError."""
+        await self._run("done", batch, DONE_MARK_S, keys=[self.keys.done])
+
+    async def tell(self, progress: dict[str, Any]) -> None:
+        """What `netspy status` and the workers' displays show of the batch. Raises NotMasterError."""
+        await self._run("tell", json.dumps(progress), keys=[self.keys.progress])
+
+    async def waiting(self) -> int:
+        """How many pushed tasks no worker has taken yet."""
+        return int(await self._link.ask(lambda: self._link.client.llen(self.keys.pending.base)))
+
+    async def live_ids(self, batch: int) -> AsyncIterator[list[Any]]:
+        """Ids of the batch's tasks that wait, are in a worker's hands, or have requests that aren't done; in pages.
+
+        Read in the direction in which a task moves, so one that moves meanwhile is seen at least once.
+        """
+        pending, client = self.keys.pending, self._link.client
+        at = 0
+        while True:
+            start = at
+            texts: Any = await self._link.ask(lambda: client.lrange(pending.base, start, start + _PAGE - 1))  # noqa: B023
+            yield _ids((_token(text) for text in texts), batch)
+            # The list loses its head meanwhile; going on a little earlier sees some twice and none not at all.
+            at += len(texts) // 2 if len(texts) == _PAGE else _PAGE
+            if len(texts) < _PAGE:
+                break
+        members: Any = await self._link.ask(lambda: client.zrange(pending.inflight, 0, -1))
+        yield _ids((_token(member[17:]) for member in members), batch)
+        cursor: int = 0
+        while True:
+            position = cursor
+            page: Any = await self._link.ask(
+                lambda: client.hscan(self.run_keys.tasks, position, count=_PAGE)  # noqa: B023
+            )
+            cursor = int(page[0])
+            yield _ids((field.decode("utf-8", "replace") for field in page[1]), batch)
+            if not cursor:
+                return
+
+    def give_up_waiting(self) -> None:
+        """Calls that wait for a server that is away raise StoreUnavailableError now."""
+        self._link.give_up_waiting()
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self._link.close()
+
+
+def _token(text: bytes) -> str:
+    try:
+        return identify(codec.decode(text))[0]
+    except (SerializationError, KeyError, TypeError):
+        return ""
+
+
+def _ids(tokens: Any, batch: int) -> list[Any]:
+    found = []
+    for token in tokens:
+        try:
+            of, task_id = read_token(token)
+        except ValueError:
+            continue
+        if of == batch:
+            found.append(task_id)
+    return found
+
+
+async def master_holder(link: AsyncLink, keys: BatchKeys) -> Holder | None:
+    """Who the master is now; None when there is none."""
+    text: Any = await link.ask(lambda: link.client.get(keys.lock))
+    if text is None:
+        return None
+    left: Any = await link.ask(lambda: link.client.pttl(keys.lock))
+    return read_holder(text.decode("utf-8", "replace"), left / 1000)
