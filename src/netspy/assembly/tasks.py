@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from netspy.settings import Settings
 
-_SQL = ("mysql", "mariadb", "postgres", "sqlite")
+_SQL = frozenset({"mysql", "mariadb", "postgres", "postgresql", "sqlite"})
 
 
 def make_source(
@@ -36,19 +35,30 @@ def make_source(
 
         return MemoryTaskSource()
     if "://" in wanted:
-        modules = {
-            "amqp": ("amqp", "AmqpTaskSource"),
-            "amqps": ("amqp", "AmqpTaskSource"),
-            "kafka": ("kafka", "KafkaTaskSource"),
-        }
-        modules |= dict.fromkeys((*_SQL, "postgresql"), ("sql_table", "SqlTaskSource"))
-        if scheme not in modules:
-            raise ConfigError(
-                f"TASK_SOURCE={hide_password(wanted)!r}: no source for {scheme}://; give amqp://, kafka://, mysql://, "
-                "postgresql://, sqlite:///, memory or the path of a class"
+        name = f"{settings.REDIS_KEY_PREFIX}.{list_name}"  # where the URL names none
+        if scheme in {"amqp", "amqps"}:
+            from netspy.tasks.amqp import AmqpTaskSource
+
+            return AmqpTaskSource(wanted, settings, queue=name, on_outage=on_outage)
+        if scheme == "kafka":
+            from netspy.tasks.kafka import KafkaTaskSource
+
+            return KafkaTaskSource(
+                wanted,
+                settings,
+                topic=name,
+                group=name,
+                servers=settings.KAFKA_BOOTSTRAP_SERVERS,
+                on_outage=on_outage,
             )
-        module, name = modules[scheme]
-        return getattr(importlib.import_module(f"netspy.tasks.{module}"), name)(settings, list_name)
+        if scheme in _SQL:
+            from netspy.tasks.sql_table import SqlTaskSource
+
+            return SqlTaskSource(settings, list_name, on_outage=on_outage)
+        raise ConfigError(
+            f"TASK_SOURCE={hide_password(wanted)!r}: no source for {scheme}://; give amqp://, kafka://, mysql://, "
+            "postgresql://, sqlite:///, memory or the path of a class"
+        )
     from netspy.assembly import _load_class
 
     made = _load_class(wanted, "TASK_SOURCE")(settings, list_name)
