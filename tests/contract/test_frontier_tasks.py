@@ -96,8 +96,10 @@ async def test_a_task_that_is_still_being_fed_stays_open_with_nothing_left(rig):
     node = await rig.node()
     await node.put([entry("a", task="t/1")], tasks=[TaskMark("t/1", fed=False)])
     await settled(node, (await node.claim(1)).leases)
-    assert await node.open_tasks(["t/1"]) == [True]
-    await node.put([], tasks=[TaskMark("t/1", fed=True)])
+    assert await node.open_tasks(["t/1"]) == [2]
+    await node.put([entry("b", task="t/1")], tasks=[TaskMark("t/1", fed=True)])
+    assert await node.open_tasks(["t/1"]) == [1]
+    await settled(node, (await node.claim(1)).leases)
     assert await node.open_tasks(["t/1"]) == [False]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -259,6 +260,8 @@ class Feeder:
     # -- feeding ---------------------------------------------------------------------------------------------
 
     async def _feed(self, tasks: Sequence[Task]) -> None:
+        if getattr(self._source, "reusable", False):
+            tasks = await self._without_open(tasks)
         for at in range(0, len(tasks), _AT_A_TIME):
             if self._stopping:
                 return
@@ -277,6 +280,14 @@ class Feeder:
                 if crash.armed:
                     crash.reached("after_task_put")
                 await self._handed_over(fed)
+
+    async def _without_open(self, tasks: Sequence[Task]) -> list[Task]:
+        """Tasks whose requests are all in the frontier, put there by a node that is gone, need no more than holding."""
+        states = await self._frontier.open_tasks([task.token for task in tasks])
+        known = [task for task, state in zip(tasks, states, strict=True) if state == 1]
+        if known:
+            await self._handed_over(known)
+        return [task for task, state in zip(tasks, states, strict=True) if state != 1]
 
     async def _handed_over(self, fed: Sequence[Task]) -> None:
         for task in fed:
@@ -305,9 +316,14 @@ class Feeder:
 
     async def _draw(self, task: Task) -> tuple[Task, list[NewEntry] | None]:
         """The requests of a task; all but the last chunk of them are in the frontier already. None: it raised."""
+        identity = b"t" + task.token.encode()
+        if getattr(self._source, "reusable", False):
+            identity += b"#" + secrets.token_bytes(
+                8
+            )  # what an earlier round of the same row crawled is no repeat
         origin = Origin(
             f"{self._spider.name}.task_requests",
-            b"t" + task.token.encode(),
+            identity,
             str(task.value)[:MAX_TEXT],
             task=task.token,
             salt=self._parts.salt(task.token),

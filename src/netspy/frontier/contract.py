@@ -121,9 +121,9 @@ class Frontier(Protocol):
     async def counts(self) -> Counts:
         """One atomic read of every collection of the run."""
 
-    async def open_tasks(self, tasks: Sequence[str]) -> list[bool]:
-        """Which of these tasks still have requests that are neither done nor failed. Children count as their parent's
-        task; a task that was never put is not open.
+    async def open_tasks(self, tasks: Sequence[str]) -> list[int]:
+        """For each task: 1 = it has requests that are neither done nor failed, 2 = not all of its requests are here yet,
+        0 = nothing is left of it, or it was never put. Children count as their parent's task.
         """
 
     async def seed_acquire(self) -> SeedGrant:

@@ -142,10 +142,10 @@ class MemoryFrontier:
             self._queue.push(closing.site, (_FIRST, self._seq, closing.payload))
             self._tasks.arrived(self._seq, f"!{failures}")
 
-    async def open_tasks(self, tasks: Sequence[str]) -> list[bool]:
+    async def open_tasks(self, tasks: Sequence[str]) -> list[int]:
         """See the contract."""
         with self._lock:
-            return [task in self._tasks for task in tasks]
+            return [self._tasks.state(task) for task in tasks]
 
     def _check_seeder(self, seed_token: str | None) -> None:
         if seed_token is not None and self._seed[:2] != ("seeding", seed_token):

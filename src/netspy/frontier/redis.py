@@ -352,12 +352,12 @@ class RedisFrontier:
             tasks_failed=int(reply[14]),
         )
 
-    async def open_tasks(self, tasks: Sequence[str]) -> list[bool]:
+    async def open_tasks(self, tasks: Sequence[str]) -> list[int]:
         """See the contract."""
         if not tasks:
             return []
         reply = await self._run_waiting(self._calls.opened(tasks))
-        return [digit == 49 for digit in reply]
+        return [digit - 48 for digit in reply]
 
     async def seed_acquire(self) -> SeedGrant:
         """See the contract. *failed* is tried again only by a node's first call, when no other node lives."""

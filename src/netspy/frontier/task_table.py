@@ -34,8 +34,10 @@ class TaskTable:
     def __len__(self) -> int:
         return len(self._open)
 
-    def __contains__(self, task: str) -> bool:
-        return task in self._open
+    def state(self, task: str) -> int:
+        """0 = nothing is left of it, 1 = it has requests, 2 = it is still being turned into them."""
+        known = self._open.get(task)
+        return 0 if known is None else 1 if known.fed else 2
 
     def of(self, seq: int) -> str:
         """The task of an entry, ''  when it has none."""

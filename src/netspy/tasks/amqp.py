@@ -54,6 +54,7 @@ class AmqpTaskSource:
     """See the module's text. One node's view of the queue."""
 
     holds = True
+    reusable = False
 
     def __init__(
         self,

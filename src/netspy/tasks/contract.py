@@ -58,6 +58,10 @@ class TaskSource(Protocol):
     """True: a task is settled when all its requests, those found on its pages included, and their items are done.
     False: it is settled as soon as its requests are in the frontier, which then looks after them."""
 
+    reusable: bool
+    """True: a task that is to be done again has the token it had (a row's key). So it is not known by its token whether
+    it is new: it is, unless the frontier has requests of it."""
+
     async def open(self) -> None:
         """Connect; create what is missing where that is usual (a queue, a key)."""
 

@@ -61,6 +61,7 @@ class KafkaTaskSource:
     """See the module's text. One member of the group."""
 
     holds = True
+    reusable = False
 
     def __init__(
         self,

@@ -242,7 +242,7 @@ class KafkaThread:
             self._producer.poll(0)
         if message is None:
             return
-        for one in (message, *self._consumer.consume(_BATCH, timeout=0)):
+        for one in (message, *self._consumer.consume(min(_BATCH, self._most_open), timeout=0)):
             self._take_in(one)
 
     def _take_in(self, message: Any) -> None:

@@ -17,6 +17,7 @@ class MemoryTaskSource:
     """Tasks end with the process. Values are the objects that were added; they must be able to travel, as elsewhere."""
 
     holds = False
+    reusable = False
 
     def __init__(self, values: Iterable[Any] = ()) -> None:
         self._waiting: deque[Task] = deque()

@@ -77,6 +77,7 @@ class RedisTaskList:
     """
 
     holds = False
+    reusable = False
 
     def __init__(
         self,
@@ -93,6 +94,7 @@ class RedisTaskList:
         self.keys = keys
         self._settings = settings
         self._identify = identify
+        self.reusable = identify is not None
         self.link = AsyncLink(settings, url=url, key=keys.base, on_outage=on_outage)
         self._lease_ms = round(1000 * (lease_s if lease_s is not None else settings.HEARTBEAT_STALE))
         self._clock_ms = clock_ms

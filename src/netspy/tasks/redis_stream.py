@@ -35,6 +35,7 @@ class RedisStreamSource:
     """One consumer of the group. See `contract.TaskSource`."""
 
     holds = False
+    reusable = False
 
     def __init__(
         self,

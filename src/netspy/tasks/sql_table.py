@@ -80,6 +80,7 @@ class SqlTaskSource:
     """See the module's text. One node's view of the table."""
 
     holds = True
+    reusable = True
 
     def __init__(
         self,
