@@ -115,7 +115,7 @@ class SqlPipeline(BasePipeline):
                     self._packet = int(connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one())
         except Exception as error:
             engine.dispose()
-            self._raise(error)
+            self._raise(error, f"{address.shown}: ")
         self._engine = engine
         self._tables = Tables(engine, self._dialect, self.settings)
         self._keys: dict[str, tuple[str, ...]] = {}
@@ -364,7 +364,7 @@ class SqlPipeline(BasePipeline):
         except Exception as error:
             self._raise(error)
 
-    def _raise(self, error: Exception) -> NoReturn:
+    def _raise(self, error: Exception, where: str = "") -> NoReturn:
         """The error in one line, without rows, SQL and passwords, as what the writer goes by."""
         if isinstance(error, ConfigError | PipelineError | ItemError):
             raise error
@@ -373,6 +373,5 @@ class SqlPipeline(BasePipeline):
             self._tables.forget()
         if trouble.data_error(error):
             raise ItemError(line) from None
-        locked = trouble.lock_error(error)
-        away = (trouble.transient(error) and not locked) or trouble.setup_error(error)
-        raise SqlTroubleError(line, away=away) from None
+        away = trouble.login_error(error) or (trouble.transient(error) and not trouble.lock_error(error))
+        raise SqlTroubleError(f"{where}{line}", away=away) from None

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from netspy.sqlio.dialects import Dialect
     from netspy.sqlio.reflection import Column, Table
 
+_MOST_SAID = 200  # warnings of one process: a page may name a field as it likes, again and again
+_MOST_KNOWN = 1000
 _FRESH_S = 10.0  # an answer this old is good enough to say that a column isn't there
 
 
@@ -38,11 +40,14 @@ class Tables:
 
     def say_once(self, about: tuple[str, ...], message: str) -> None:
         """A warning, unless the same was said before."""
-        if about not in self._said:
-            self._said.add(about)
-            from loguru import logger
+        if about in self._said or len(self._said) > _MOST_SAID:
+            return
+        self._said.add(about)
+        from loguru import logger
 
-            logger.warning("{}", message)
+        if len(self._said) > _MOST_SAID:
+            message = f"{_MOST_SAID} warnings about tables and columns were given; further ones are not"
+        logger.warning("{}", message)
 
     def fitting(
         self, name: str, columns: Sequence[str], rows: Sequence[dict[str, Any]], key: Sequence[str]
@@ -96,6 +101,8 @@ class Tables:
     def _read(self, name: str) -> Table | None:
         with self._engine.connect() as connection:
             table = reflect(connection, self._dialect, name)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
         self._known[name] = (table, time.monotonic())
         return table
 

@@ -82,6 +82,8 @@ _MYSQL_SETUP = frozenset(
     {1044, 1045, 1049, 1095, 1130, 1133, 1142, 1143, 1227, 1251, 1370, 1698, 4151, 2054, 2059}
 )
 
+_MYSQL_PRIVILEGES = frozenset({1095, 1142, 1143, 1227, 1370})
+
 _PG_TRANSIENT_CLASSES = ("08", "53", "57", "58")
 _PG_TRANSIENT = frozenset({"40001", "40003", "40P01", "55P03", "55006", "25006", "25P03", "0A000"})
 _PG_NOT_TRANSIENT = frozenset({"57P04"})  # the database was dropped
@@ -161,6 +163,8 @@ def data_error(error: BaseException) -> bool:
         )
     if code:
         return code in _PG_DATA or code.startswith(_PG_DATA_CLASSES)
+    if _named(inner, "ProgrammingError"):
+        return "cannot adapt type" in str(inner)  # psycopg, about a Python type
     return _named(inner, "DataError", "IntegrityError")
 
 
@@ -198,6 +202,14 @@ def lock_error(error: BaseException) -> bool:
     if isinstance(inner, sqlite3.Error):
         return isinstance(code, int) and code & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
     return code in _LOCKS
+
+
+def login_error(error: BaseException) -> bool:
+    """Whether nobody gets in: a wrong password, no such database. The other kind of `setup_error` is a missing
+    privilege, which concerns some statements only.
+    """
+    code = error_code(driver_error(error))
+    return setup_error(error) and code not in _MYSQL_PRIVILEGES and code != "42501"
 
 
 def one_line(error: BaseException) -> str:

@@ -284,7 +284,7 @@ class MariaDbServer(SqlServer):
             "CAST(-1 AS UNSIGNED), 'plugin', 'mysql_native_password', 'authentication_string', ''));\n"
             "FLUSH PRIVILEGES;\n"
             f"CREATE USER '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n"
-            f"GRANT ALL ON *.* TO '{USER}'@'%';\nCREATE DATABASE netspy;\n"
+            f"GRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT OPTION;\nCREATE DATABASE netspy;\n"
         )
         self._run(
             self.binary,

@@ -244,6 +244,35 @@ def test_w19_unknown_fields_are_reported_once_and_the_rest_is_stored(db, said):
     assert len([line for line in said if "has no column 'colour': the field is not stored" in line]) == 1
 
 
+def test_field_names_without_end_do_not_fill_the_log(sqlite_url, said, monkeypatch):
+    monkeypatch.setattr(sql_tables, "_MOST_SAID", 5)
+    db = Database(sqlite_url)
+    db.run("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    with pipeline(db.url) as made:
+        made.save_items("t", [{"id": number, f"field {number}": 1} for number in range(50)])
+    assert db.rows("SELECT count(*) FROM t") == [(50,)]
+    assert len(said) == 6
+    assert "further ones are not" in said[-1]
+    db.engine.dispose()
+
+
+def test_a_missing_privilege_is_no_outage_and_a_wrong_password_is_one(mariadb, maria):
+    maria.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    name = maria.url.rpartition("/")[2]
+    mariadb.execute("CREATE OR REPLACE USER 'reader'@'%' IDENTIFIED BY 'pw'")
+    mariadb.execute(f"GRANT SELECT ON {name}.* TO 'reader'@'%'")
+    url = f"mysql://reader:{{}}@127.0.0.1:{mariadb.port}/{name}"
+    with pipeline(url.format("pw")) as made:
+        with pytest.raises(SqlTroubleError, match="denied") as caught:
+            made.save_items("t", [{"id": 1}])
+        assert made.is_away(caught.value) is False
+    [made] = load_pipelines([SqlPipeline(url.format("wrong-word"))], Settings())
+    with pytest.raises(SqlTroubleError, match="denied") as caught:
+        made.open()
+    assert made.is_away(caught.value) is True
+    assert "wrong-word" not in str(caught.value)
+
+
 def test_unknown_fields_are_kept_as_json_if_wanted(db):
     db.run("CREATE TABLE t (id INTEGER PRIMARY KEY)")
     with pipeline(db.url, ITEM_UNKNOWN_COLUMNS="json", ITEM_EXTRA_COLUMN="rest") as made:
