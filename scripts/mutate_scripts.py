@@ -39,6 +39,9 @@ STAGES: tuple[tuple[str, ...], ...] = (
             "test_redis_trouble",
             "test_bloom_redis",
             "test_cluster",
+            "test_frontier_tasks",
+            "test_task_list",
+            "test_batch_queue",
         )
     ),
     (MODEL,),

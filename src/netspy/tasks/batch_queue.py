@@ -85,7 +85,7 @@ class BatchQueue:
         self.keys = BatchKeys(scope.ns)
         self.run_keys = RunKeys.of(scope, max_layers=settings.DEDUP_MAX_LAYERS)
         self._settings = settings
-        self._link = AsyncLink(settings, url=url, key=self.keys.lock, on_outage=on_outage)
+        self.link = AsyncLink(settings, url=url, key=self.keys.lock, on_outage=on_outage)
         self.token = secrets.token_hex(8)
         self.who = f"{socket.gethostname()}:{os.getpid()}".replace(" ", "_")
         self.lock_ms = round(settings.HEARTBEAT_STALE * 1000)
@@ -93,13 +93,13 @@ class BatchQueue:
     async def open(self) -> None:
         """Connect. Raises ConfigError, StoreUnavailableError."""
         timeout = max(0.05, self._settings.REDIS_START_TIMEOUT)
-        await self._link.ask(lambda: self._link.client.get(self.keys.lock), timeout_s=timeout)
+        await self.link.ask(lambda: self.link.client.get(self.keys.lock), timeout_s=timeout)
 
     async def _run(self, what: str, *args: Arg, keys: Sequence[str] = ()) -> list[Any]:
         call = Call(
             load(FOLDER, "master"), [self.keys.lock, self.keys.master, *keys], ["", what, self.token, *args]
         )
-        reply: list[Any] = await self._link.run(call)
+        reply: list[Any] = await self.link.run(call)
         if not reply[0]:
             raise NotMasterError(reply[1].decode("utf-8", "replace"), max(0, int(reply[2])) / 1000)
         return reply
@@ -151,29 +151,29 @@ class BatchQueue:
 
     async def waiting(self) -> int:
         """How many pushed tasks no worker has taken yet."""
-        return int(await self._link.ask(lambda: self._link.client.llen(self.keys.pending.base)))
+        return int(await self.link.ask(lambda: self.link.client.llen(self.keys.pending.base)))
 
     async def live_ids(self, batch: int) -> AsyncIterator[list[Any]]:
         """Ids of the batch's tasks that wait, are in a worker's hands, or have requests that aren't done; in pages.
 
         Read in the direction in which a task moves, so one that moves meanwhile is seen at least once.
         """
-        pending, client = self.keys.pending, self._link.client
+        pending, client = self.keys.pending, self.link.client
         at = 0
         while True:
             start = at
-            texts: Any = await self._link.ask(lambda: client.lrange(pending.base, start, start + _PAGE - 1))  # noqa: B023
+            texts: Any = await self.link.ask(lambda: client.lrange(pending.base, start, start + _PAGE - 1))  # noqa: B023
             yield _ids((_token(text) for text in texts), batch)
             # The list loses its head meanwhile; going on a little earlier sees some twice and none not at all.
             at += len(texts) // 2 if len(texts) == _PAGE else _PAGE
             if len(texts) < _PAGE:
                 break
-        members: Any = await self._link.ask(lambda: client.zrange(pending.inflight, 0, -1))
+        members: Any = await self.link.ask(lambda: client.zrange(pending.inflight, 0, -1))
         yield _ids((_token(member[17:]) for member in members), batch)
         cursor: int = 0
         while True:
             position = cursor
-            page: Any = await self._link.ask(
+            page: Any = await self.link.ask(
                 lambda: client.hscan(self.run_keys.tasks, position, count=_PAGE)  # noqa: B023
             )
             cursor = int(page[0])
@@ -183,11 +183,11 @@ class BatchQueue:
 
     def give_up_waiting(self) -> None:
         """Calls that wait for a server that is away raise StoreUnavailableError now."""
-        self._link.give_up_waiting()
+        self.link.give_up_waiting()
 
     async def close(self) -> None:
         """Drop the connections."""
-        await self._link.close()
+        await self.link.close()
 
 
 def _token(text: bytes) -> str:
