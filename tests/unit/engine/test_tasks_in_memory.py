@@ -1,0 +1,241 @@
+"""A TaskSpider without a server: the feeder, its hooks, and what becomes of tasks that can't be used."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import netspy as mw
+from netspy.tasks.memory import MemoryTaskSource
+
+QUICK = {
+    "TASK_POLL_INTERVAL": 0.05,
+    "TASK_EXHAUST_POLLS": 2,
+    "DONE_CHECK_INTERVAL": 0.05,
+    "SPIDER_RETRY_INTERVAL": 0.0,
+}
+
+
+def crawl(cls, tasks, **kw):
+    rows = []
+    source = tasks if isinstance(tasks, MemoryTaskSource) else MemoryTaskSource(tasks)
+    spider = cls(task_source=source, item_handler=rows.extend, **{**QUICK, **kw})
+    summary = spider.run()
+    return spider, source, rows, summary
+
+
+class Plain(mw.TaskSpider):
+    """Requests that need no fetch, so no site is needed."""
+
+    def task_requests(self, task):
+        yield mw.Request(f"http://x.invalid/{task}", auto_request=False, cb_kwargs={"task": task})
+
+    def parse(self, request, response, task):
+        yield {"task": task}
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_task_is_served_and_the_run_ends_by_itself():
+    spider, source, rows, summary = crawl(Plain, range(250))
+    assert sorted(row["task"] for row in rows) == list(range(250))
+    assert (summary.outcome, summary.tasks_taken) == ("finished", 250)
+    assert source.left() == []
+    assert not spider.shared
+
+
+def test_equal_tasks_are_all_served():
+    _, _, rows, _ = crawl(Plain, ["a", "a", "b"])
+    assert sorted(row["task"] for row in rows) == ["a", "a", "b"]
+
+
+def test_no_task_is_nothing_to_do():
+    _, _, rows, summary = crawl(Plain, [])
+    assert (rows, summary.outcome, summary.exit_code) == ([], "nothing_to_do", 0)
+
+
+def test_the_end_of_a_task_is_told_after_its_children_are_done():
+    told = []
+
+    class Deep(Plain):
+        def parse(self, request, response, task):
+            yield mw.Request(
+                f"http://x.invalid/{task}/more", self.more, auto_request=False, cb_kwargs={"task": task}
+            )
+
+        def more(self, request, response, task):
+            told.append(("more", task))
+            yield {"task": task}
+            if task == "bad":
+                raise ValueError("broken page")
+
+        def task_done(self, task):
+            told.append(("done", task))
+
+        def task_failed(self, task):
+            told.append(("failed", task))
+            yield {"task": f"failed {task}"}
+
+    _, _, rows, summary = crawl(Deep, ["good", "bad"], SPIDER_MAX_RETRY_TIMES=0)
+    assert told.index(("more", "good")) < told.index(("done", "good"))
+    assert told.index(("more", "bad")) < told.index(("failed", "bad"))
+    assert {"task": "failed bad"} in rows
+    assert (summary.tasks_done, summary.tasks_failed, summary.request_ok) == (1, 1, 3)
+
+
+def test_task_requests_that_raises_is_tried_again_and_then_told_of():
+    calls, told = [], []
+
+    class Raising(Plain):
+        def task_requests(self, task):
+            calls.append(task)
+            if task == "bad" or (task == "flaky" and calls.count("flaky") < 2):
+                raise ValueError("cannot be turned into requests")
+            yield from super().task_requests(task)
+
+        def task_failed(self, task):
+            told.append(task)
+
+    _, source, rows, summary = crawl(Raising, ["bad", "flaky", "good"], SPIDER_MAX_RETRY_TIMES=1)
+    assert sorted(row["task"] for row in rows) == ["flaky", "good"]
+    assert calls.count("bad") == 2
+    assert told == ["bad"]
+    assert [task for task, _ in source.failures] == ["bad"]
+    assert summary.reasons == {"task_requests": 1}
+
+
+def test_many_requests_of_one_task_come_in_pieces_and_end_once():
+    ends = []
+
+    class Wide(mw.TaskSpider):
+        def task_requests(self, task):
+            for n in range(1300):
+                yield mw.Request(f"http://x.invalid/{n}", auto_request=False, cb_kwargs={"n": n})
+
+        def parse(self, request, response, n):
+            yield {"n": n}
+
+        def task_done(self, task):
+            ends.append(task)
+
+    _, _, rows, _ = crawl(Wide, ["one"])
+    assert sorted(row["n"] for row in rows) == list(range(1300))
+    assert ends == ["one"]
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "async generator", "returned list", "a text"])
+def test_task_requests_may_be_written_in_any_way(kind):
+    class Any(Plain):
+        if kind == "coroutine":
+
+            async def task_requests(self, task):
+                await asyncio.sleep(0)
+                return list(Plain.task_requests(self, task))
+
+        elif kind == "async generator":
+
+            async def task_requests(self, task):
+                await asyncio.sleep(0)
+                for request in Plain.task_requests(self, task):
+                    yield request
+
+        elif kind == "returned list":
+
+            def task_requests(self, task):
+                return list(Plain.task_requests(self, task))
+
+        else:
+
+            def task_requests(self, task):
+                return "http://x.invalid/page"
+
+            def request_from_seed(self, url):
+                return mw.Request(url, auto_request=False, cb_kwargs={"task": url})
+
+    _, _, rows, _ = crawl(Any, ["t"])
+    assert rows == [{"task": "http://x.invalid/page" if kind == "a text" else "t"}]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_fetch_tasks_brings_more_until_it_has_none(asynchronous):
+    left = list(range(30))
+
+    def take(limit):
+        some, left[:limit] = left[:limit], []
+        return some
+
+    class Fetching(Plain):
+        if asynchronous:
+
+            async def fetch_tasks(self, limit):
+                return take(limit)
+
+        else:
+
+            def fetch_tasks(self, limit):
+                return take(limit)
+
+    _, source, rows, _ = crawl(Fetching, ["pushed"], TASK_BATCH_SIZE=7)
+    assert {row["task"] for row in rows} == {"pushed", *range(30)}
+    assert source.left() == []
+
+
+def test_fetch_tasks_that_always_raises_is_a_failed_run():
+    class Broken(Plain):
+        def fetch_tasks(self, limit):
+            raise OSError("no database")
+
+    _, _, rows, summary = crawl(Broken, ["pushed"], SPIDER_MAX_RETRY_TIMES=1)
+    assert rows == [{"task": "pushed"}], "what was there is crawled"
+    assert (summary.outcome, summary.exit_code) == ("failed", 7)
+    assert "fetch_tasks" in summary.reason and "no database" in summary.reason
+
+
+def test_tasks_added_on_a_page_are_served_in_the_same_run():
+    class Growing(Plain):
+        def parse(self, request, response, task):
+            yield {"task": task}
+            if task < 5:
+                self.add_tasks(task + 1)
+
+    _, _, rows, _ = crawl(Growing, [0])
+    assert [row["task"] for row in rows] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_task_that_cannot_travel_is_refused_where_it_is_added():
+    class Wrong(Plain):
+        def parse(self, request, response, task):
+            self.add_tasks({"lock": object()})
+
+    _, _, _, summary = crawl(Wrong, ["t"], SPIDER_MAX_RETRY_TIMES=0)
+    assert (summary.request_failed, summary.parse_error) == (1, 1)
+
+
+def test_children_are_deduplicated_and_requests_of_tasks_are_not():
+    seen = []
+
+    class Same(mw.TaskSpider):
+        def task_requests(self, task):
+            yield mw.Request("http://x.invalid/same", auto_request=False)
+
+        def parse(self, request, response):
+            seen.append("same")
+            yield mw.Request("http://x.invalid/child", callback=self.child, auto_request=False)
+
+        def child(self, request, response):
+            seen.append("child")
+
+    crawl(Same, [1, 2, 3])
+    assert (seen.count("same"), seen.count("child")) == (3, 1)
+
+
+def test_a_spider_without_task_requests_cannot_start():
+    class Bare(mw.TaskSpider):
+        pass
+
+    with pytest.raises(mw.ConfigError, match="task_requests"):
+        Bare(task_source=MemoryTaskSource()).run()
