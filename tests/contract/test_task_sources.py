@@ -49,7 +49,18 @@ class Kafka(Traits):
         return KafkaTaskSource(self.url, SETTINGS, topic="unused", group="unused")
 
 
-KINDS = {"memory": Memory, "rabbitmq": Rabbit, "kafka": Kafka}
+class RedisStream(Traits):
+    def __init__(self, request) -> None:
+        self.settings = Settings(REDIS_URL=request.getfixturevalue("redis_url"))
+        self.key = f"contract-{uuid.uuid4().hex}"
+
+    async def make(self):
+        from netspy.tasks.redis_stream import RedisStreamSource
+
+        return RedisStreamSource(self.settings, self.key, lease_s=0.3)
+
+
+KINDS = {"memory": Memory, "rabbitmq": Rabbit, "kafka": Kafka, "redis stream": RedisStream}
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -138,6 +138,7 @@ def make_consumer(address: KafkaAddress, group: str, **config: Any) -> Any:
         "auto.offset.reset": "earliest",
         "partition.assignment.strategy": "cooperative-sticky",
         "allow.auto.create.topics": True,
+        "fetch.wait.max.ms": 100,  # a partition that is resumed waits for the fetch before it
     }
     return _made("Consumer", address, {**defaults, **config}, fixed)
 

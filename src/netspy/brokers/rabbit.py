@@ -35,6 +35,9 @@ HEARTBEAT_S = 15
 BACKOFF_FIRST_S, BACKOFF_CAP_S = 0.05, 2.0
 CLOSE_S = 3.0
 
+_NO_VHOST = "Expected one of ['Connection.OpenOk']"
+"""How the client tells of a broker that ends the connection at its last step. A broker that is starting does so, too."""
+
 _LIBRARY = frozenset(
     {"heartbeat", "cafile", "capath", "certfile", "keyfile", "no_verify_ssl", "auth", "connection_timeout"}
 )
@@ -220,6 +223,11 @@ class RabbitLink:
                 f"RabbitMQ at {self.address.shown} is away ({one_line(error)}) and the node is stopping"
             ) from None
         if limit and now - started >= limit:
+            if _NO_VHOST in one_line(error):
+                raise ConfigError(
+                    f"RabbitMQ at {self.address.shown} doesn't open its vhost to this program; name a vhost that exists "
+                    "(amqp://user:password@host/vhost, %2F is the vhost /), and give the user rights in it"
+                ) from None
             raise StoreUnavailableError(
                 f"RabbitMQ at {self.address.shown} did not answer within {limit:g} s ({one_line(error)}); "
                 "start it, or correct its address"
@@ -251,8 +259,6 @@ class RabbitLink:
             return error
         if "ACCESS_REFUSED" in text or "auth" in text.lower():
             remedy = "put the right user and password into its address, and give the user the rights it needs"
-        elif "vhost" in text:
-            remedy = "name a vhost that exists: amqp://user:password@host/vhost (%2F is the vhost /)"
         elif "inequivalent" in text:
             remedy = "the queue was made with other properties: name another queue, or delete it"
         else:

@@ -4,7 +4,7 @@ All nodes are members of one consumer group. A task is a message; its token is `
 timestamp tells apart the messages of a topic that was deleted and made again). Kafka keeps one number per partition,
 so what may be committed is the first task that isn't settled: after a crash the tasks behind it come again, and are
 recognised by their tokens. At most `open` of them (1000 by default) may lie behind it per partition; a partition that
-is full is paused.
+is full is paused, which costs up to a second each time.
 
 When the group moves a partition to another node, its tasks are no longer ours: what wasn't committed is delivered
 there again. When a partition comes back to the node that still works on its tasks, these are not handed out twice.
@@ -71,10 +71,11 @@ class KafkaTaskSource:
         topic: str,
         group: str,
         servers: Sequence[str] = (),
+        most_open: int = MOST_OPEN,
         on_outage: Callable[[bool, float], None] | None = None,
         name: str = "TASK_SOURCE",
     ) -> None:
-        """`topic`, `group` and `servers` are used when the URL names none. Nothing is sent yet. Raises ConfigError
+        """`topic`, `group`, `servers` and `most_open` are used when the URL names none. Nothing is sent yet. Raises ConfigError
         for a wrong URL.
         """
         self._address: KafkaAddress = brokers.read_kafka(url, name=name, servers=servers, own=OPTIONS)
@@ -82,7 +83,7 @@ class KafkaTaskSource:
         self.failed_topic = f"{self.topic}.failed"
         self.group: str = self._address.options.get("group", group)
         self.shown = self._address.shown
-        self._most_open: int = self._address.options.get("open", MOST_OPEN)
+        self._most_open: int = self._address.options.get("open", most_open)
         for what in (self.topic, self.failed_topic):
             if not brokers.is_topic(what):
                 raise ConfigError(
@@ -100,6 +101,8 @@ class KafkaTaskSource:
         self._settled = SettledLately()
         self._returned: list[Task] = []
         self._failures = 0
+        self.consumes = True
+        """False, set before `open`: only to add and to look; the group isn't joined."""
 
     # connection
 
@@ -129,6 +132,8 @@ class KafkaTaskSource:
                     raise brokers.no_topic(self._address, self.topic) from None
                 raise self._unavailable(last, self._start_timeout_s)
             await asyncio.sleep(min(0.1, left))
+        if not self.consumes:
+            return
         await self._asked(thread.subscribe)
         await self._until(thread.assigned.is_set, min(_JOIN_S, self._start_timeout_s))
 

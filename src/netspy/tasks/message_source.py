@@ -77,6 +77,7 @@ def _kafka(address: str, settings: Settings, on_outage: Callable[[bool, float], 
         topic=topic,
         group=GROUP,
         servers=settings.KAFKA_BOOTSTRAP_SERVERS,
+        most_open=20 * settings.ITEM_BATCH_SIZE,
         on_outage=on_outage,
         name="the source",
     )

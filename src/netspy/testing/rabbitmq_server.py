@@ -48,10 +48,13 @@ def find_rabbitmq_server() -> str | None:
 class RabbitServer:
     """One node with its own folder; ended and removed with the block, or with this process.
 
-    `config` adds lines to rabbitmq.conf, e.g. {"consumer_timeout": "2000"}. The user is guest, the vhost /.
+    `config` adds lines to rabbitmq.conf; `advanced` sets numbers of the application `rabbit` that have no line there,
+    e.g. {"channel_tick_interval": 1000}. The user is guest, the vhost /.
     """
 
-    def __init__(self, *, config: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *, config: Mapping[str, str] | None = None, advanced: Mapping[str, int] | None = None
+    ) -> None:
         found = find_rabbitmq_server()
         if found is None:
             raise FileNotFoundError("rabbitmq-server (or Erlang's epmd) is not installed")
@@ -60,6 +63,7 @@ class RabbitServer:
         self.port = 0
         self.folder = Path(tempfile.mkdtemp(prefix="netspy-rabbitmq-"))
         self._config = dict(config or {})
+        self._advanced = dict(advanced or {})
         self._ports: tuple[int, int] = (0, 0)  # of the distribution, of epmd
         self._process: subprocess.Popen[bytes] | None = None
         self._epmd: subprocess.Popen[bytes] | None = None
@@ -158,6 +162,8 @@ class RabbitServer:
         }
         (self.folder / "rabbitmq.conf").write_text("".join(f"{k} = {v}\n" for k, v in lines.items()))
         (self.folder / "enabled_plugins").write_text("[].\n")
+        pairs = ", ".join(f"{{{name}, {value}}}" for name, value in self._advanced.items())
+        (self.folder / "advanced.config").write_text(f"[{{rabbit, [{pairs}]}}].\n")
 
     def _environment(self) -> dict[str, str]:
         distribution, epmd = self._ports
