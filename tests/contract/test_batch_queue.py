@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from decimal import Decimal
 
 import pytest
@@ -45,7 +45,8 @@ async def test_one_master_at_a_time_and_each_has_a_higher_number(queues):
     with pytest.raises(NotMasterError) as refused:
         await second.acquire()
     holder = read_holder(refused.value.holder, refused.value.left_s)
-    assert holder.who == first.who and 0 < holder.left_s <= 5.0
+    assert holder.who == first.who
+    assert 0 < holder.left_s <= 5.0
     await first.release()
     two = await second.acquire()
     assert two > one
@@ -109,7 +110,7 @@ async def test_pushed_rows_reach_a_worker_as_they_were_and_are_seen_alive_all_th
         (2**64 - 1, {"id": 2**64 - 1, "price": Decimal("10.50"), "raw": b"\x00\xff", "note": None}),
         (
             "a{b}%",
-            {"id": "a{b}%", "at": datetime.datetime(2026, 2, 28, 12), "day": datetime.date(2026, 2, 28)},
+            {"id": "a{b}%", "at": dt.datetime(2026, 2, 28, 12), "day": dt.date(2026, 2, 28)},
         ),
     ]
     assert await queue.push(7, rows) == 2
@@ -136,7 +137,9 @@ async def test_what_stands_in_the_lock_names_the_master(queues):
     assert await master_holder(queues[0].link, keys) is None
     await queues[0].acquire()
     holder = await master_holder(queues[0].link, keys)
-    assert holder is not None and holder.who == queues[0].who and str(holder).startswith(holder.who)
+    assert holder is not None
+    assert holder.who == queues[0].who
+    assert str(holder).startswith(holder.who)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +147,8 @@ async def test_what_stands_in_the_lock_names_the_master(queues):
 )
 def test_a_token_gives_batch_and_id_back_and_holds_no_brace(task_id):
     token = token_of(12, task_id)
-    assert "{" not in token and not token.startswith("!")
+    assert "{" not in token
+    assert not token.startswith("!")
     assert read_token(token) == (12, task_id)
     assert salt_of(token) == b"12/"
 

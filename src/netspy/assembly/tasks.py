@@ -86,6 +86,16 @@ def build_tasks(built: Any, spider: Any, settings: Settings) -> TaskParts:
             f"{spider.name} defines fetch_tasks, and its tasks come from {_shown(source, settings)}: choose one of them"
         )
     built.waiters.append(source.give_up_waiting)
+    if spider.in_memory:
+
+        def tell_of_the_rest() -> None:
+            if left := len(source.left()):
+                spider.logger.warning(
+                    "{} task(s) of the in-memory source are not done; they are still in it, and end with this process",
+                    left,
+                )
+
+        built.closers.append(tell_of_the_rest)
     return TaskParts(
         source=source,
         adopt=adopt,
@@ -125,7 +135,15 @@ def push(spider: Any, tasks: Sequence[Any], *, task_key: str | None = None) -> i
     return len(tasks)
 
 
+def from_outside(source: Any) -> Any:
+    """The source, to push to or to look at without taking part in the work."""
+    if hasattr(source, "consumes"):
+        source.consumes = False
+    return source
+
+
 async def _add(source: Any, tasks: list[Any]) -> None:
+    from_outside(source)
     try:
         await source.open()
         await source.add(tasks)

@@ -64,7 +64,10 @@ def test_the_end_of_a_task_is_told_after_its_children_are_done():
     class Deep(Plain):
         def parse(self, request, response, task):
             yield mw.Request(
-                f"http://x.invalid/{task}/more", self.more, auto_request=False, cb_kwargs={"task": task}
+                f"http://x.invalid/{task}/more",
+                callback=self.more,
+                auto_request=False,
+                cb_kwargs={"task": task},
             )
 
         def more(self, request, response, task):
@@ -192,7 +195,8 @@ def test_fetch_tasks_that_always_raises_is_a_failed_run():
     _, _, rows, summary = crawl(Broken, ["pushed"], SPIDER_MAX_RETRY_TIMES=1)
     assert rows == [{"task": "pushed"}], "what was there is crawled"
     assert (summary.outcome, summary.exit_code) == ("failed", 7)
-    assert "fetch_tasks" in summary.reason and "no database" in summary.reason
+    assert "fetch_tasks" in summary.reason
+    assert "no database" in summary.reason
 
 
 def test_tasks_added_on_a_page_are_served_in_the_same_run():
