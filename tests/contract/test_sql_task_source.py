@@ -97,7 +97,7 @@ async def test_a_slow_task_that_is_kept_stays_and_one_of_a_dead_node_comes_back_
 
     async def taken_over() -> Any:
         await first.keep([slow])
-        return await second.take(1) if (await asyncio.sleep(0.2)) is None and age() > 3.2 else []
+        return await second.take(1) if (await asyncio.sleep(0.2)) is None and age() > 2.2 else []
 
     began = time.monotonic()
 

@@ -14,6 +14,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Hashable
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -358,7 +359,7 @@ class MemoryBatchStore(BatchStore):
             )
             answer = []
             for task_id, state in marks:
-                row = self._rows.get(task_id)
+                row = self._rows.get(task_id) if isinstance(task_id, Hashable) else None
                 may = applies(row[self.state_field] if row else None, state)
                 if row is not None and may and is_open:
                     self._set([task_id], state)

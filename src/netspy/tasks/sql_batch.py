@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from netspy.errors import ConfigError
 from netspy.policy.batch import FAILED, TODO, BatchRecord, TaskCounts
 from netspy.sqlio.address import SqlAddress, mysql_address
+from netspy.sqlio.trouble import data_error
 from netspy.tasks.batch_store import BatchStore, FencedError, applies
 from netspy.tasks.sql_schema import FENCE_SUFFIX, RECORD_SUFFIX, ensure_own_tables, index_ddl
 from netspy.tasks.sql_steps import SqlSteps, quoted
@@ -214,14 +215,26 @@ class SqlBatchStore(BatchStore):
         for _, state in marks:
             applies(TODO, state)  # raises for a state that can't be marked
         wanted = [(self._tasks.as_id(id_), state) for id_, state in marks]
-        known = [(id_, state) for id_, state in wanted if id_ is not None]
+        missing = self._mark_known([pair for pair in wanted if pair[0] is not None], batch_id)
+        return [id_ is not None and id_ not in missing for id_, _ in wanted]
+
+    def _mark_known(self, marks: Sequence[tuple[Any, int]], batch_id: int | None) -> set[Any]:
+        """Set the states; returns the ids that no row has."""
 
         def step(connection: Connection) -> set[Any]:
             apply = batch_id is None or self._is_open(connection, batch_id)
-            return self._tasks.mark(connection, known, apply=apply)
+            return self._tasks.mark(connection, marks, apply=apply)
 
-        missing = self._steps.run(step)
-        return [id_ is not None and id_ not in missing for id_, _ in wanted]
+        try:
+            return self._steps.run(step)
+        except ConfigError as error:
+            # An id that can't be one (no UUID, say) spoils a statement, but not the marks beside it.
+            if error.__cause__ is None or not data_error(error.__cause__):
+                raise
+        if len(marks) == 1:
+            return {marks[0][0]}
+        half = len(marks) // 2
+        return self._mark_known(marks[:half], batch_id) | self._mark_known(marks[half:], batch_id)
 
     # Inside
 

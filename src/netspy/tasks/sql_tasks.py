@@ -165,15 +165,24 @@ class SqlTasks:
 
         MySQL compares a number with a text as floating point numbers, which are equal for different large ids.
         """
-        if isinstance(task_id, bool) or task_id is None:
+        if isinstance(task_id, bool | list | dict | set) or task_id is None:
             return None
         kind = self.about.id_is
-        if kind == "int" and not isinstance(task_id, int):
-            text = str(task_id).strip()
-            return int(text) if text.isascii() and text.removeprefix("-").isdecimal() else None
-        if kind == "text" and not isinstance(task_id, str):
-            return str(task_id)
+        if kind == "int":
+            return self._whole_number(task_id)
+        if kind == "text":
+            text = task_id if isinstance(task_id, str) else str(task_id)
+            return None if "\0" in text or not _is_unicode(text) else text
         return task_id
+
+    def _whole_number(self, task_id: Any) -> int | None:
+        if not isinstance(task_id, int):
+            text = str(task_id).strip()
+            if not (text.isascii() and text.removeprefix("-").isdecimal() and len(text) <= 20):
+                return None
+            task_id = int(text)
+        largest = 2**64 if self.names.dialect.kind == "mysql" else 2**63  # MySQL alone has unsigned columns
+        return task_id if -(2**63) <= task_id < largest else None
 
     # The table as a whole
 
@@ -305,6 +314,14 @@ class SqlTasks:
         rows = self.steps.run(step)
         rows.sort(key=lambda row: place.get(row[names.plain[1]], 0))
         return rows
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def in_order(ids: Iterable[Any]) -> list[Any]:
