@@ -131,14 +131,14 @@ def test_a_replay_writes_only_to_the_pipeline_that_lacks_the_row(settings, dead)
             writer, progress=lambda done, total: seen.append((done, total)), batch_size=2
         )
 
-        assert replayed == (2, 1, 0)
+        assert replayed == (2, 1, 0, 0)
         assert whole.kept == [1, 2, 3]
         assert broken.kept == [1, 3]
         assert [(d.row.data["id"], d.row.pipelines) for d in dead.read()] == [(2, (pipeline_name(Other),))]
         assert seen == [(2, 3), (3, 3)]
         broken.refuse = set()
-        assert await dead.replay(writer) == (1, 0, 0)
-        assert await dead.replay(writer) == (0, 0, 0)
+        assert await dead.replay(writer) == (1, 0, 0, 0)
+        assert await dead.replay(writer) == (0, 0, 0, 0)
         assert list(dead.path.parent.iterdir()) == []
 
     run(main())
@@ -151,7 +151,7 @@ def test_a_line_that_can_not_be_read_stays_in_the_file_word_for_word(settings, d
             file.write(b'{"table":7}\nnot json\n\n{"table":"t","data":{"id":{"!future":1}}}\n')
         memory = Memory()
         writer = BatchWriter([memory], settings, dead_letter=dead)
-        assert await dead.replay(writer) == (1, 3, 0)
+        assert await dead.replay(writer) == (1, 3, 0, 0)
         assert memory.kept == [1]
         assert dead.path.read_bytes() == b'{"table":7}\nnot json\n{"table":"t","data":{"id":{"!future":1}}}\n'
 
@@ -167,7 +167,7 @@ def test_rows_that_fail_while_a_replay_runs_wait_for_the_next_one(settings, dead
     async def main() -> None:
         slow = Slow()
         dead.append(letters(1, 2))
-        assert await dead.replay(BatchWriter([slow], settings, dead_letter=dead)) == (2, 0, 0)
+        assert await dead.replay(BatchWriter([slow], settings, dead_letter=dead)) == (2, 0, 0, 0)
         assert ids(dead) == [100]
 
     run(main())
@@ -186,7 +186,7 @@ def test_a_second_replay_at_the_same_time_is_refused(settings, dead) -> None:
                     await dead.replay(writer)
                 return await writer.write(batch)
 
-        assert await dead.replay(Nested()) == (1, 0, 0)
+        assert await dead.replay(Nested()) == (1, 0, 0, 0)
         assert memory.kept == [1]
         assert ids(dead) == [2]
 
@@ -205,7 +205,7 @@ def test_a_replay_that_can_not_put_rows_back_keeps_them_claimed(settings, dead) 
         dead.append(letters(3))
         assert ids(dead) == [1, 2, 3]
         memory = Memory()
-        assert await dead.replay(BatchWriter([memory], settings, dead_letter=dead)) == (3, 0, 0)
+        assert await dead.replay(BatchWriter([memory], settings, dead_letter=dead)) == (3, 0, 0, 0)
         assert memory.kept == [1, 2, 3]
 
     run(main())
@@ -246,7 +246,7 @@ def test_a_replay_killed_in_the_middle_goes_on_where_it_was_and_keyed_rows_stay_
 
     async def main() -> None:
         writer = BatchWriter([], settings, dead_letter=dead)
-        assert await dead.replay(writer, batch_size=10) == (41, 0, 0)
+        assert await dead.replay(writer, batch_size=10) == (41, 0, 0, 0)
         await writer.close()
 
     run(main())
