@@ -150,7 +150,7 @@ def test_a_token_gives_batch_and_id_back_and_holds_no_brace(task_id):
     assert "{" not in token
     assert not token.startswith("!")
     assert read_token(token) == (12, task_id)
-    assert salt_of(token) == b"12/"
+    assert salt_of(token) == b"12.0/"
 
 
 @pytest.mark.parametrize("token", ["", "x", "1", "a/1", "1/", "1/{", "m.5"])

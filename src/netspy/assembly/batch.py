@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from netspy.engine.aside import in_thread
 from netspy.engine.parts import TaskParts
 from netspy.engine.patrol import Patrol
-from netspy.errors import SpiderError
+from netspy.errors import SpiderError, StoreLostError
 from netspy.policy.batch import DONE, FAILED
 from netspy.tasks.batch_queue import BatchKeys, BatchQueue, identify, master_holder, read_token, salt_of
 from netspy.tasks.batch_store import BatchStore, MemoryBatchStore
@@ -98,10 +98,13 @@ class _Waiting:
         if holder is not None:
             return f"the batch master lives ({holder.who})"
         store = self._spider.store
-        latest = await in_thread(store.latest_batch)
-        if latest is None or latest.is_done:
-            return None
-        counts = await in_thread(store.count_tasks)
+        try:
+            latest = await in_thread(store.latest_batch)
+            if latest is None or latest.is_done:
+                return None
+            counts = await in_thread(store.count_tasks)
+        except StoreLostError as error:
+            return str(error)
         left = counts.total - counts.settled
         if not left:
             return None
@@ -152,10 +155,13 @@ class BuiltPatrol:
         def alert(kind: str, message: str) -> None:
             alerts.raise_alert(kind, message)
 
+        def full() -> None:
+            alert("redis_full", "Redis has no memory left (maxmemory); the batch master waits for room")
+
         scope = scope_of(spider, settings)
         self.namespace = scope.ns
         self.redis_key = scope.redis_key
-        self.queue = BatchQueue(settings, scope, on_outage=on_outage)
+        self.queue = BatchQueue(settings, scope, on_outage=on_outage, on_full=full)
         self.patrol = Patrol(
             spider.store,
             self.queue,

@@ -191,7 +191,10 @@ class Crawl:
             return
         page.origin.label = f"{self._name}.{'task_failed' if int(failures) else 'task_done'}"
         request = page.request
-        request.cb_kwargs = {"task": (request.cb_kwargs or {}).get("task"), "failed": int(failures)}
+        told = request.cb_kwargs or {}
+        request.cb_kwargs = {
+            "task": told.get("task"), "failed": int(failures), "token": told.get("token", ""),
+        }  # fmt: skip
         page.function = ended
         if self._callbacks.kind(ended) == "plain":
             await self._run_plain(page)

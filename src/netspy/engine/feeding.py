@@ -66,6 +66,7 @@ class Feeder:
         """
         self._parts = parts
         self._source = parts.source
+        self._counts_deaths = getattr(parts.source, "counts_deaths", False)
         self._spider = spider
         self._settings = settings
         self._frontier = frontier
@@ -309,13 +310,20 @@ class Feeder:
         if wanted is None:
             return None, False
         request, only_failed = wanted
+        request.cb_kwargs = {**(request.cb_kwargs or {}), "token": task.token}
         origin = Origin(
             f"{self._spider.name}.task_requests", b"e" + task.token.encode(), task=failures, bypass=True
         )
         return self._sorter.entry(request, origin), only_failed
 
     async def _draw(self, task: Task) -> tuple[Task, list[NewEntry] | None]:
-        """The requests of a task; all but the last chunk of them are in the frontier already. None: it raised."""
+        """The requests of a task; all but the last chunk of them are in the frontier already. None: there are none."""
+        if self._counts_deaths and task.deliveries > self._settings.SPIDER_MAX_DELIVERIES:
+            why = f"its node died {task.deliveries - 1} times before it was turned into requests"
+            self._complaints.error("poison", f"{self._spider.name}: task {str(task.value)[:MAX_TEXT]}: {why}")
+            self._counters.inc("poisoned")
+            await self._fail(task, why, "poison")
+            return task, None
         identity = b"t" + task.token.encode()
         if getattr(self._source, "reusable", False):
             identity += b"#" + secrets.token_bytes(
@@ -413,11 +421,15 @@ class Feeder:
             self._later.append((time.monotonic() + min(wait_s, _LONGEST_PAUSE_S), task))
             self._in_hand.pop(task.token, None)
             return
-        self._counters.fail("task_requests")
+        await self._fail(task, what(error), "task_requests")
+
+    async def _fail(self, task: Task, why: str, reason: str) -> None:
+        """It can't be turned into requests: to the source's failed list, and the spider hears of it."""
+        self._counters.fail(reason)
         closing, _ = self._closing(task, failures="!1")
         # What it had yielded stays in the frontier; the spider hears of the failure through a last request.
         await self._outbox.put([closing] if closing is not None else [], tasks=[TaskMark(task.token)])
-        await self._source.failed([(task, what(error))])
+        await self._source.failed([(task, why)])
         self._tries.pop(task.token, None)
         self._in_hand.pop(task.token, None)
         self._on_progress()

@@ -44,6 +44,7 @@ class QueueLike(Protocol):
     async def renew(self) -> None: ...
     async def release(self) -> None: ...
     async def begin(self) -> None: ...
+    async def again(self) -> None: ...
     async def push(self, batch: int, pairs: Sequence[tuple[Any, dict[str, Any]]]) -> int: ...
     async def finished(self, batch: int) -> None: ...
     async def tell(self, progress: dict[str, Any]) -> None: ...
@@ -133,6 +134,12 @@ class Patrol:
             if self._stopped is not None and ended.outcome == "stopped":
                 return PatrolEnd("stopped", self._stopped[0], self._batch, self._counts, self._stopped[1])
             return PatrolEnd(ended.outcome, ended.reason, self._batch, self._counts)
+        except StoreLostError as error:
+            if self._stopped is None:
+                raise
+            # Told to stop while it waited for a store that is away: that is how it ended.
+            self._log.warning("{}", error)
+            return PatrolEnd("stopped", self._stopped[0], self._batch, self._counts, self._stopped[1])
         finally:
             try:
                 async with asyncio.timeout(5.0):
@@ -146,20 +153,24 @@ class Patrol:
 
     async def _become_master(self) -> None:
         said = False
+        over_at = float("inf")  # when the lock of the master there is will be over, unless it is renewed
         while True:
             self._check_stop()
             try:
                 fence = await self._queue.acquire()
             except NotMasterError as error:
                 holder = read_holder(error.holder, error.left_s)
-                if self._once:
-                    raise _Ended(
-                        "not_master",
-                        f"another master runs for {self._name}: {holder}; its lock ends in {holder.left_s:.0f} s if it is dead",
-                    ) from None
+                now = time.monotonic()
+                # A lock that lasts clearly longer than it did has been renewed: its master lives.
+                if self._once and now + error.left_s > over_at + self._settings.HEARTBEAT_INTERVAL / 2:
+                    raise _Ended("not_master", f"another master runs for {self._name}: {holder}") from None
+                over_at = min(over_at, now + error.left_s)
                 if not said:
                     said = True
-                    self._log.info("another master runs for {}: {}; standing by", self._name, holder)
+                    self._log.info(
+                        "another master holds the lock of {}: {}; {}", self._name, holder,
+                        f"it is dead if it doesn't renew it within {holder.left_s:.1f} s" if self._once else "standing by",
+                    )  # fmt: skip
                 await self._pause(min(self._settings.HEARTBEAT_INTERVAL, max(error.left_s, 0.2)))
                 continue
             self._lost = None
@@ -252,6 +263,9 @@ class Patrol:
     async def _rounds(self) -> None:
         if self._since is None:
             self._since = await self._call(self._store.now)
+        latest: BatchRecord | None = await self._call(self._store.latest_batch)
+        if latest is not None and latest.is_done:
+            await self._queue.finished(latest.id)  # the master that closed it may have died before it said so
         while True:
             self._check_stop()
             if self._lost is not None:
@@ -326,6 +340,7 @@ class Patrol:
                 await self._call(lambda: store.touch_tasks(ids))  # noqa: B023 - awaited before the next page
         lost: int = await self._call(lambda: store.reset_lost_tasks(settings.BATCH_LOST_TASK_STALE))
         if lost:
+            await self._queue.again()
             self._log.warning(
                 "{} task(s) were in process without a sign of life for {:g} s; they are claimed again. When they come up "
                 "again and again, no callback calls update_task for them", lost, settings.BATCH_LOST_TASK_STALE,

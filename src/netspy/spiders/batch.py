@@ -14,6 +14,7 @@ from netspy.spiders.base import BaseParser
 from netspy.spiders.distributed import Spider
 
 if TYPE_CHECKING:
+    from netspy.engine.page import Page
     from netspy.observe.summary import RunSummary
     from netspy.tasks.batch_store import BatchStore
 
@@ -90,7 +91,11 @@ class BatchSpider(Spider):
             mark_now(self, task_id, ok=ok)
             return
         page.told = True
-        action = Action("mark", (page.origin.task, task_id, ok), on_success=ok)
+        self._report(page, page.origin.task, task_id, ok=ok)
+
+    def _report(self, page: Page, token: str, task_id: Any, *, ok: bool) -> None:
+        """`token` names the batch that this is about: in another one it changes nothing."""
+        action = Action("mark", (token, task_id, ok), on_success=ok)
         if ok or page.after_store is None:
             page.actions.append(action)
         else:
@@ -122,12 +127,15 @@ class BatchSpider(Spider):
         """A task of which a request failed without telling anybody (its process died of it) must not go on for ever."""
         return Request("http://task.invalid/", auto_request=False, cb_kwargs={"task": task}), True
 
-    def task_ended(self, request: Request, response: Response | None, task: Any, failed: int) -> Any:
+    def task_ended(
+        self, request: Request, response: Response | None, task: Any, failed: int, token: str = ""
+    ) -> Any:
         """Where the last request of a task with failed requests goes."""
         del request, response
         id_field = self.settings.BATCH_TASK_ID_FIELD
-        if failed and isinstance(task, dict) and id_field in task:
-            self.update_task(task[id_field], ok=False)
+        page = current.get()
+        if failed and page is not None and isinstance(task, dict) and id_field in task:
+            self._report(page, token, task[id_field], ok=False)
 
     own_fetch = None
     task_source = None

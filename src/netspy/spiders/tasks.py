@@ -164,9 +164,11 @@ class TaskSpider(Spider):
         only_failed = type(self).task_done is TaskSpider.task_done
         return Request("http://task.invalid/", auto_request=False, cb_kwargs={"task": task}), only_failed
 
-    def task_ended(self, request: Request, response: Response | None, task: Any, failed: int) -> Any:
+    def task_ended(
+        self, request: Request, response: Response | None, task: Any, failed: int, token: str = ""
+    ) -> Any:
         """Where a task's last request goes."""
-        del request, response
+        del request, response, token
         return self.task_failed(task) if failed else self.task_done(task)
 
     def why_nothing(self) -> str | None:

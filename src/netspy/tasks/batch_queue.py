@@ -1,11 +1,14 @@
 """What a batch's master and its workers share in Redis: the lock, the pushed tasks, and the marks of begin and end.
 
-A task on its way to a worker is an element of `<ns>:batch_pending`: JSON with its batch, its id and its row. Its token in
-the frontier is `<batch>/<id as JSON>`, so everybody can tell which rows of the table are being worked on.
+A task on its way to a worker is an element of `<ns>:batch_pending`: JSON with its batch, its round, its id and its row. Its
+token in the frontier is `<batch>.<round>/<id as JSON>`, so everybody can tell which rows of the table are being worked
+on. The round rises whenever lost tasks are handed out again: what was crawled for them before is no repeat.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -13,10 +16,10 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from netspy.errors import SerializationError
+from netspy.errors import SerializationError, StoreUnavailableError
 from netspy.messages import codec
 from netspy.redisio.keys import RunKeys
-from netspy.redisio.link import AsyncLink
+from netspy.redisio.link import AsyncLink, StoreFullError
 from netspy.redisio.scripts import Arg, Call, load
 from netspy.tasks.mastership import Holder, NotMasterError, read_holder
 from netspy.tasks.redis_list import FOLDER, TaskKeys
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 DONE_MARK_S = 86_400
 _PAGE = 1000
+_FULL_PAUSE_S = 1.0
 _CALL_BYTES = 2_000_000
 
 
@@ -45,15 +49,16 @@ class BatchKeys:
         self.progress = f"{ns}:batch_progress"
 
 
-def token_of(batch: int, task_id: Any) -> str:
-    """The frontier's name of a task: `17/"abc"`. Braces are written as JSON escapes would be, so that none stands in it."""
+def token_of(batch: int, task_id: Any, round_: int = 0) -> str:
+    """The frontier's name of a task: `17.0/"abc"`. Braces are written as JSON escapes would be, so that none stands in it."""
     text = codec.encode(task_id, "task id").decode().replace("%", "%25").replace("{", "%7B")
-    return f"{batch}/{text}"
+    return f"{batch}.{round_}/{text}"
 
 
 def read_token(token: str) -> tuple[int, Any]:
     """(batch, task id). Raises ValueError for a token of something else."""
-    batch, _, text = token.partition("/")
+    head, _, text = token.partition("/")
+    batch, _, _round = head.partition(".")
     try:
         return int(batch), codec.decode(text.replace("%7B", "{").replace("%25", "%").encode())
     except (SerializationError, ValueError):
@@ -61,13 +66,13 @@ def read_token(token: str) -> tuple[int, Any]:
 
 
 def salt_of(token: str) -> bytes:
-    """What is the same for all tasks of a batch and differs from batch to batch."""
+    """What is the same for all tasks of a batch's round and differs from the others'."""
     return token.partition("/")[0].encode() + b"/"
 
 
 def identify(value: Any) -> tuple[str, Any]:
     """(token, row) of an element of `batch_pending`. Raises KeyError or TypeError for anything else."""
-    return token_of(value["batch"], value["id"]), value["row"]
+    return token_of(value["batch"], value["id"], value.get("round", 0)), value["row"]
 
 
 class BatchQueue:
@@ -79,9 +84,12 @@ class BatchQueue:
         scope: RunScope,
         *,
         on_outage: Callable[[bool, float], None] | None = None,
+        on_full: Callable[[], None] | None = None,
         url: str | None = None,
     ) -> None:
-        """Nothing is connected yet. Raises ConfigError for a wrong URL."""
+        """Nothing is connected yet. `on_full`: the server's memory is full, and it is waited for. Raises ConfigError for a
+        wrong URL.
+        """
         self.keys = BatchKeys(scope.ns)
         self.run_keys = RunKeys.of(scope, max_layers=settings.DEDUP_MAX_LAYERS)
         self._settings = settings
@@ -89,6 +97,9 @@ class BatchQueue:
         self.token = secrets.token_hex(8)
         self.who = f"{socket.gethostname()}:{os.getpid()}".replace(" ", "_")
         self.lock_ms = round(settings.HEARTBEAT_STALE * 1000)
+        self._round = 0
+        self._on_full = on_full
+        self._stop = asyncio.Event()
 
     async def open(self) -> None:
         """Connect. Raises ConfigError, StoreUnavailableError."""
@@ -99,15 +110,33 @@ class BatchQueue:
         call = Call(
             load(FOLDER, "master"), [self.keys.lock, self.keys.master, *keys], ["", what, self.token, *args]
         )
-        reply: list[Any] = await self.link.run(call)
+        reply = await self._when_there_is_room(call)
         if not reply[0]:
             raise NotMasterError(reply[1].decode("utf-8", "replace"), max(0, int(reply[2])) / 1000)
         return reply
 
+    async def _when_there_is_room(self, call: Call) -> list[Any]:
+        told = False
+        while True:
+            try:
+                reply: list[Any] = await self.link.run(call)
+            except StoreFullError as error:
+                if self._stop.is_set():
+                    raise StoreUnavailableError(f"Redis has no memory left (maxmemory): {error}") from None
+                if not told and self._on_full is not None:
+                    self._on_full()
+                told = True
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), _FULL_PAUSE_S)
+            else:
+                return reply
+
     async def acquire(self, at_least: int = 1) -> int:
         """Become the master; returns the fence, a number higher than before. Raises NotMasterError with the holder."""
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return int((await self._run("acquire", f"{self.who} {since}", self.lock_ms, at_least))[1])
+        reply = await self._run("acquire", f"{self.who} {since}", self.lock_ms, at_least)
+        self._round = int(reply[2])
+        return int(reply[1])
 
     async def renew(self) -> None:
         """Stay the master. Raises NotMasterError."""
@@ -124,6 +153,12 @@ class BatchQueue:
         """Forget what the batch before has fetched and stored. Raises NotMasterError."""
         keys = self.run_keys
         await self._run("begin", "", keys=[self.keys.done, *keys.requests.all(), *keys.items.all()])
+        self._round = 0
+
+    async def again(self) -> None:
+        """Tasks pushed from now on may have been pushed before and are worked on all the same. Raises NotMasterError."""
+        await self._run("again", self._round + 1)
+        self._round += 1
 
     async def push(self, batch: int, pairs: Sequence[tuple[Any, dict[str, Any]]]) -> int:
         """Hand (id, row) pairs to the workers; returns how many wait now. Raises NotMasterError."""
@@ -131,7 +166,7 @@ class BatchQueue:
         piece: list[Arg] = []
         size = 0
         for task_id, row in pairs:
-            text = codec.encode({"batch": batch, "id": task_id, "row": row}, "task")
+            text = codec.encode({"batch": batch, "round": self._round, "id": task_id, "row": row}, "task")
             if piece and size + len(text) > _CALL_BYTES:
                 waiting = int((await self._run("push", *piece, keys=[self.keys.pending.base]))[1])
                 piece, size = [], 0
@@ -159,13 +194,13 @@ class BatchQueue:
         Read in the direction in which a task moves, so one that moves meanwhile is seen at least once.
         """
         pending, client = self.keys.pending, self.link.client
-        at = 0
+        end = -1
         while True:
-            start = at
-            texts: Any = await self.link.ask(lambda: client.lrange(pending.base, start, start + _PAGE - 1))  # noqa: B023
+            # From the tail: the list loses its head meanwhile, and places counted from the end stay what they are.
+            last = end
+            texts: Any = await self.link.ask(lambda: client.lrange(pending.base, last - _PAGE + 1, last))  # noqa: B023
             yield _ids((_token(text) for text in texts), batch)
-            # The list loses its head meanwhile; going on a little earlier sees some twice and none not at all.
-            at += len(texts) // 2 if len(texts) == _PAGE else _PAGE
+            end -= _PAGE
             if len(texts) < _PAGE:
                 break
         members: Any = await self.link.ask(lambda: client.zrange(pending.inflight, 0, -1))
@@ -183,6 +218,7 @@ class BatchQueue:
 
     def give_up_waiting(self) -> None:
         """Calls that wait for a server that is away raise StoreUnavailableError now."""
+        self._stop.set()
         self.link.give_up_waiting()
 
     async def close(self) -> None:

@@ -17,6 +17,7 @@ from netspy.policy.run_scope import CLUSTER_SCHEMES, check_names
 from netspy.redisio.link import AsyncLink, StoreFullError
 from netspy.redisio.scripts import Arg, Call, load
 from netspy.tasks.contract import Backlog, Task
+from netspy.tasks.wire import decode_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +60,7 @@ def read_task(text: bytes) -> Any:
     Raises SerializationError for what is neither.
     """
     try:
-        return codec.decode(text)
+        return decode_value(text, ours=False)
     except SerializationError:
         if text[:1] in b'{["' or text.strip() == b"":
             raise
@@ -78,6 +79,7 @@ class RedisTaskList:
 
     holds = False
     reusable = False
+    counts_deaths = True  # `deliveries` counts nodes that were gone before the task was in the frontier
 
     def __init__(
         self,
@@ -94,14 +96,10 @@ class RedisTaskList:
         self.keys = keys
         self._settings = settings
         self._identify = identify
-        self.reusable = identify is not None
         self.link = AsyncLink(settings, url=url, key=keys.base, on_outage=on_outage)
         self._lease_ms = round(1000 * (lease_s if lease_s is not None else settings.HEARTBEAT_STALE))
         self._clock_ms = clock_ms
         self._stop = asyncio.Event()
-        self._last: Backlog = Backlog(None, None)
-        self.given_up = 0
-        """Tasks that came back too often, moved to the failed list by this node's takes."""
 
     async def open(self) -> None:
         """Connect and look at the keys. Raises ConfigError, StoreUnavailableError."""
@@ -128,14 +126,13 @@ class RedisTaskList:
                     continue
 
     async def take(self, limit: int) -> list[Task]:
-        """See the contract. A task that is neither JSON nor text goes to the failed list."""
+        """See the contract. A task that is neither JSON nor text goes to the failed list.
+
+        A task that has come back twice, since its node died, comes alone, so that the guilty one is found.
+        """
         limit = min(limit, TASKS_PER_CALL)
-        reply = await self._run(
-            "take", limit, self._lease_ms, secrets.token_hex(4), max(1, self._settings.SPIDER_MAX_DELIVERIES)
-        )
-        self._last = Backlog(int(reply[1]), int(reply[2]))
-        self.given_up += int(reply[3])
-        return await self._tasks(reply[0], reply[4:])
+        reply = await self._run("take", limit, self._lease_ms, secrets.token_hex(4))
+        return await self._tasks(reply[0], reply[3:])
 
     async def _tasks(self, epoch: bytes, members: Sequence[bytes]) -> list[Task]:
         tasks: list[Task] = []
@@ -155,7 +152,6 @@ class RedisTaskList:
                 tasks.append(Task(token, value, member, deliveries))
         if broken:
             await self.failed(broken)
-            self.given_up += len(broken)
         return tasks
 
     async def adopt(self, values: Sequence[Any]) -> list[Task]:

@@ -3,9 +3,8 @@ take: tasks into a node's hands: first those whose node is gone, then those that
 
 KEYS    1 tasks (list)   2 tasks:inflight (zset, score = deadline in server ms)   3 tasks:meta (hash)   4 tasks:failed (list)
 ARGV    1 now or ''   2 limit   3 ms that they are the node's without another word   4 epoch to give a new source
-        5 deliveries allowed
-RETURN  {epoch, waiting, taken, given up, members…}   member: seq15 d2 and the task as it was pushed
-A task that comes back a second time may end its process: it comes alone. One that comes back too often is given up.
+RETURN  {epoch, waiting, taken, members…}   member: seq15 d2 and the task as it was pushed
+A task that comes back a second time may end its process: it comes alone. The caller counts, and fails it in the end.
 It begins with a removal, so it goes through when memory is full: it moves tasks and hardly grows.
 ]]
 --@include source
@@ -14,19 +13,16 @@ if bad then return bad end
 redis.call('ZREM', KEYS[2], '')
 local now = now_ms()
 local epoch = epoch_of(ARGV[4])
-local limit, most = tonumber(ARGV[2]), tonumber(ARGV[5])
+local limit = tonumber(ARGV[2])
 local deadline = whole(now + tonumber(ARGV[3]))
-local members, given_up = {}, 0
+local members = {}
 local back = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', whole(now), 'LIMIT', 0, limit)
 for _, member in ipairs(back) do
   local deliveries = tonumber(string.sub(member, 16, 17)) or 0
-  if deliveries >= most then
+  if deliveries < 2 or #members == 0 then
     redis.call('ZREM', KEYS[2], member)
-    give_up(member, 'its node was gone ' .. deliveries .. ' times before it was turned into requests', now)
-    given_up = given_up + 1
-  elseif deliveries < 2 or #members == 0 then
-    redis.call('ZREM', KEYS[2], member)
-    members[#members + 1] = string.sub(member, 1, 15) .. string.format('%02d', deliveries + 1) .. string.sub(member, 18)
+    members[#members + 1] = string.sub(member, 1, 15) .. string.format('%02d', math.min(99, deliveries + 1))
+      .. string.sub(member, 18)
     redis.call('ZADD', KEYS[2], deadline, members[#members])
     if deliveries >= 2 then break end
   end
@@ -42,4 +38,4 @@ if not alone and #members < limit then
     end
   end
 end
-return {epoch, redis.call('LLEN', KEYS[1]), redis.call('ZCARD', KEYS[2]), given_up, unpack(members)}
+return {epoch, redis.call('LLEN', KEYS[1]), redis.call('ZCARD', KEYS[2]), unpack(members)}
