@@ -140,6 +140,18 @@ def test_a_firing_in_the_missing_or_the_repeated_hour_happens_once(start):
     assert [f.date() for f in found] == [(start + timedelta(days=n)).date() for n in (1, 2, 3)]
 
 
+def test_within_a_repeated_hour_the_next_firing_is_never_in_the_past():
+    second_quarter_past_two = datetime(
+        2026, 10, 25, 1, 15, tzinfo=UTC
+    )  # the 02:30 of that day was 45 minutes ago
+    assert firings("30 2 * * *", "Europe/Berlin", second_quarter_past_two, 1) == [
+        datetime(2026, 10, 26, 1, 30, tzinfo=UTC)
+    ]
+    assert CronFirings("30 2 * * *", "Europe/Berlin").at_or_before(second_quarter_past_two) == datetime(
+        2026, 10, 25, 0, 30, tzinfo=UTC
+    )
+
+
 def test_months_without_that_day_are_passed_over():
     assert [f.strftime("%m-%d") for f in firings("0 0 31 * *", "UTC", datetime(2026, 1, 31, 1, tzinfo=UTC), 3)] == [
         "03-31", "05-31", "07-31",
