@@ -83,7 +83,10 @@ class AmqpTaskSource:
         self._arrived: deque[AbstractIncomingMessage] = deque()
         self._news = asyncio.Event()
         self._held: dict[str, list[Receipt]] = {}
+        self._unacked: dict[int, None] = {}  # delivery tags of this session, in their order
         self._settled = SettledLately()
+        self.consumes = True
+        """False, set before `open`: only to add and to look; no message is taken from the nodes."""
 
     # connection
 
@@ -93,12 +96,16 @@ class AmqpTaskSource:
 
     async def _set_up(self, session: Session) -> None:
         self._arrived.clear()  # of an earlier session: they come again
+        self._unacked.clear()
         await self._declare(session)
+        if not self.consumes:
+            return
         await session.work.set_qos(prefetch_count=self.prefetch)
         queue = await session.work.get_queue(self.queue, ensure=False)
 
         async def take_in(message: AbstractIncomingMessage) -> None:
-            if not session.broken:
+            if not session.broken and message.delivery_tag is not None:
+                self._unacked[message.delivery_tag] = None
                 self._arrived.append(message)
                 self._news.set()
 
@@ -157,7 +164,7 @@ class AmqpTaskSource:
         identity = str(message.message_id) if message.message_id else ""
         token = token_of(identity) if identity else uuid.uuid4().hex
         if token in self._settled and message.redelivered:
-            await self._try(receipt, "ack")
+            await self._ack([receipt])
             return None
         known = self._held.get(token)
         if known is not None:
@@ -178,27 +185,44 @@ class AmqpTaskSource:
 
     async def settled(self, tasks: Sequence[Task]) -> None:
         """Ack them. One whose connection was lost is acked when it comes again to this node."""
+        receipts: list[Receipt] = []
         for task in tasks:
             self._settled.add(task.token)
-            for receipt in self._held.pop(task.token, ()):
-                await self._try(receipt, "ack")
+            receipts += self._held.pop(task.token, ())
+        await self._ack(receipts)
+
+    async def _ack(self, receipts: Sequence[Receipt]) -> None:
+        """Tell the broker, with one word for those that come first. A session that has ended can't be told: the broker
+        has taken its messages back already.
+        """
+        session = self._link.session
+        if session is None:
+            return
+        mine = {r.message.delivery_tag: r.message for r in receipts if r.session == session.number}
+        first: list[int] = []
+        for tag in self._unacked:
+            if tag not in mine:
+                break
+            first.append(tag)
+        with suppress(Exception):  # the session broke just now, which the next call notices
+            if first:
+                await mine[first[-1]].ack(multiple=True)
+                for tag in first:
+                    del self._unacked[tag], mine[tag]
+            for other, message in mine.items():
+                self._unacked.pop(other or 0, None)
+                await message.ack()
 
     async def release(self, tasks: Sequence[Task]) -> None:
         """Back to their places in the queue."""
+        session = self._link.session
         for task in tasks:
             for receipt in self._held.pop(task.token, ()):
-                await self._try(receipt, "requeue")
-
-    async def _try(self, receipt: Receipt, what: str) -> None:
-        """Ack or requeue. In a session that has ended the broker has taken the message back already."""
-        session = self._link.session
-        if session is None or session.number != receipt.session:
-            return
-        with suppress(Exception):  # the session broke just now, which the next call notices
-            if what == "ack":
-                await receipt.message.ack()
-            else:
-                await receipt.message.nack(requeue=True)
+                if session is None or session.number != receipt.session:
+                    continue
+                self._unacked.pop(receipt.message.delivery_tag or 0, None)
+                with suppress(Exception):  # as in `_ack`
+                    await receipt.message.nack(requeue=True)
 
     async def failed(self, failures: Sequence[tuple[Task, str]]) -> None:
         """To the queue `<queue>.failed`, with the error in the header `x-error`; then acked."""
