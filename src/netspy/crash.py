@@ -2,7 +2,8 @@
 
 The number says at which passage (default 1). Nothing is armed unless the variable is set. Points, along a request's path:
 seed_put, after_claim, in_fetch, after_callback, after_children, before_store, after_store, before_ack,
-after_settle.
+after_actions, after_settle. Of tasks: after_take, after_fetch_tasks, after_task_put. Of a batch's master: master_elected,
+batch_reset, batch_created, batch_claimed, batch_pushed, batch_counted, batch_finished.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from netspy import crash
 from netspy.engine.contract import Alert, LoggerLike
 from netspy.errors import ConfigError, SpiderError
 from netspy.observe.faults import what
@@ -106,6 +107,8 @@ class AfterStore:
                     by_kind.setdefault(action.kind, []).append(action.value)
             for kind, values in by_kind.items():
                 await self._insist(kind, values)
+            if crash.armed:
+                crash.reached("after_actions")
             for _, final in taken:
                 if final is not None:
                     final()
