@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from netspy.messages.records import row_of
 from netspy.messages.row import Row
 from netspy.pipelines.dead_letter import DeadLetterFile
 from netspy.pipelines.loader import load_pipelines
@@ -34,10 +35,12 @@ class Receiver(BaseHTTPRequestHandler):
 
 @pytest.mark.parametrize("page", ["pipelines.md", "zh/pipelines.md"])
 def test_the_snippets_do_what_the_page_says(page, settings, out) -> None:
-    names: dict[str, Any] = {"__name__": "snippet"}
+    names: dict[str, Any] = {"__name__": __name__}  # dataclasses look their module up
     for snippet in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.S):
         exec(snippet, names)
     load_pipelines(names["ITEM_PIPELINES"], settings)
+    book = row_of(names["Book"]("978-0", 1.5), validate=True)[0]
+    assert book == Row("books", {"isbn": "9780", "price": 1.5}, None, None, ("isbn",))
     Receiver.got.clear()
     with HTTPServer(("127.0.0.1", 0), Receiver) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
