@@ -35,11 +35,13 @@ _MAX_DEPTH = 100
 
 class Binder(NamedTuple):
     """What makes parameters for one column. `untouched`: types that need no conversion when the test given for them
-    (None: no test) holds for a column's values; NULLs are no matter.
+    (None: no test) holds for a column's values; NULLs are no matter. `longest`: the most characters of a text, and
+    the column's type.
     """
 
     convert: Callable[[Any], Any]
     untouched: Mapping[type, Callable[[Sequence[Any]], bool] | None]
+    longest: tuple[int, str] | None = None
 
 
 class Bound(NamedTuple):
@@ -57,7 +59,8 @@ def binder(kind: Kind, column: Column) -> Binder:
         return Binder(lambda value: _sqlite(value, affinity), untouched)
     convert = _CONVERT[column.holds]
     plain = _PG_TEXT if column.holds == "text" and kind == "postgresql" else _UNTOUCHED.get(column.holds, {})
-    return Binder(lambda value: convert(_scalar(value), kind), plain)
+    longest = (column.length, column.declared) if column.length is not None else None
+    return Binder(lambda value: convert(_scalar(value), kind), plain, longest)
 
 
 def bind(made: Binder, kind: Kind, name: str, values: Sequence[Any]) -> Bound:
@@ -68,7 +71,8 @@ def bind(made: Binder, kind: Kind, name: str, values: Sequence[Any]) -> Bound:
         return Bound(list(values), {})
     if len(kinds) == 1 and (one := kinds.pop()) in made.untouched:
         test = made.untouched[one]
-        if test is None or test(values):
+        short = made.longest is None or all(len(v) <= made.longest[0] for v in values if v is not None)
+        if short and (test is None or test(values)):
             return Bound(list(values), {})
     bound: list[Any] = []
     failed: dict[int, ItemError] = {}
@@ -77,6 +81,9 @@ def bind(made: Binder, kind: Kind, name: str, values: Sequence[Any]) -> Bound:
             bound.append(None if value is None else made.convert(value))
             if kind == "postgresql" and type(bound[-1]) is str and "\0" in bound[-1]:
                 raise ItemError("PostgreSQL's text can't hold the character U+0000")
+            if made.longest is not None and value is not None and len(bound[-1]) > made.longest[0]:
+                # Servers cut blanks beyond a column's length without a word.
+                raise ItemError(f"{len(bound[-1]):,} characters are too long for {made.longest[1]}")
         except (ItemError, ValueError, ArithmeticError, RecursionError) as error:
             bound[place:] = [None]
             failed[place] = ItemError(f"field {name!r}: {error}")

@@ -40,7 +40,18 @@ SCHEMES: dict[str, Kind] = {
 DEFAULT_PORT: dict[Kind, int] = {"mysql": 3306, "postgresql": 5432, "sqlite": 0}
 
 OPTIONS: dict[Kind, frozenset[str]] = {
-    "mysql": frozenset({"unix_socket", "ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_identity", "charset"}),
+    "mysql": frozenset(
+        {
+            "unix_socket",
+            "ssl_ca",
+            "ssl_cert",
+            "ssl_key",
+            "ssl_verify_identity",
+            "ssl_verify_cert",
+            "ssl_disabled",
+            "charset",
+        }
+    ),
     "postgresql": frozenset(
         {
             "host",

@@ -93,8 +93,8 @@ def _mysql(
     from pymysql.constants import CLIENT
 
     options: dict[str, Any] = {k: v for k, v in address.options.items() if k != "charset"}
-    if "ssl_verify_identity" in options:
-        options["ssl_verify_identity"] = options["ssl_verify_identity"].lower() in {"1", "true", "yes"}
+    for name in {"ssl_verify_identity", "ssl_verify_cert", "ssl_disabled"} & options.keys():
+        options[name] = options[name].lower() in {"1", "true", "yes"}
     if address.hosts:
         options["host"], options["port"] = address.hosts[0]
     setup = (

@@ -33,7 +33,7 @@ _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 class Column(NamedTuple):
     """One column. `declared` is the server's word for its type; `filled` means that the server gives a value where a
-    row has none (a default, a counter, a generated column).
+    row has none (a default, a counter, a generated column). `length`: the most characters, of a VARCHAR and the like.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Column(NamedTuple):
     nullable: bool = True
     filled: bool = False
     counter: bool = False
+    length: int | None = None
 
 
 class Table(NamedTuple):
@@ -105,6 +106,7 @@ def reflect(connection: Connection, dialect: Dialect, name: str) -> Table | None
             bool(column.get("nullable", True)),
             column.get("default") is not None or bool(column.get("computed") or column.get("identity")),
             column.get("autoincrement") is True or bool(column.get("identity")),
+            _length(column["type"]),
         )
     uniques = []
     for index in indexes:
@@ -114,6 +116,12 @@ def reflect(connection: Connection, dialect: Dialect, name: str) -> Table | None
         if index["unique"] and whole and parts != primary:
             uniques.append(parts)
     return Table(name, columns, primary, tuple(dict.fromkeys(uniques)))
+
+
+def _length(kind: Any) -> int | None:
+    from sqlalchemy import Enum, String
+
+    return kind.length if isinstance(kind, String) and not isinstance(kind, Enum) else None
 
 
 def _declared(kind: Any, connection: Connection) -> str:
@@ -175,7 +183,8 @@ _MYSQL_HOLDS: dict[Holds, frozenset[str]] = {
 def _mysql(connection: Connection, dialect: Dialect, name: str) -> Table | None:
     """By information_schema: SQLAlchemy's reader of SHOW CREATE TABLE misreads names with a backtick."""
     rows = connection.exec_driver_sql(
-        "SELECT table_name, column_name, data_type, column_type, is_nullable, column_default, extra "
+        "SELECT table_name, column_name, data_type, column_type, is_nullable, column_default, extra, "
+        "character_maximum_length "
         "FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s "
         "ORDER BY ordinal_position",
         (name,),
@@ -187,7 +196,7 @@ def _mysql(connection: Connection, dialect: Dialect, name: str) -> Table | None:
         return None
     json = _mariadb_json(connection, rows[0][0]) if dialect.mariadb else frozenset[str]()
     columns = {}
-    for _, column, kind, declared, nullable, default, extra in rows:
+    for _, column, kind, declared, nullable, default, extra, length in rows:
         counter = "auto_increment" in extra.lower()
         made = counter or "generated" in extra.lower() or "on update" in extra.lower()
         holds: Holds = next((h for h, names in _MYSQL_HOLDS.items() if kind.lower() in names), "other")
@@ -200,6 +209,7 @@ def _mysql(connection: Connection, dialect: Dialect, name: str) -> Table | None:
             nullable == "YES",
             made or default not in {None, "NULL"},  # MariaDB gives the expression, MySQL no row value
             counter,
+            length if kind.lower() in {"char", "varchar"} else None,
         )
     keys: dict[str, list[tuple[str, Any]]] = {}
     for index, column, part in connection.exec_driver_sql(

@@ -347,6 +347,7 @@ class PostgresServer(SqlServer):
             "full_page_writes=off",
             "shared_buffers=64MB",
             "max_wal_size=256MB",
+            "deadlock_timeout=100ms",
             *self._options,
         ]
         return argv + [part for setting in settings for part in ("-c", setting)]

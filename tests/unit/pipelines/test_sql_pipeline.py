@@ -400,9 +400,24 @@ def test_sto05_text_longer_than_its_column_is_refused_and_never_cut(maria, pg):
                 with pytest.raises(ItemError, match="1406"):
                     made.save_items("t", [{"id": number, "desc": text}])
     assert dict(maria.rows("SELECT id, `desc` FROM t")) == {1: texts[1], 3: texts[3]}
-    pg.run("CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(3))")
-    with pipeline(pg.url) as made, pytest.raises(ItemError, match="too long"):
-        made.save_items("t", [{"id": 1, "s": "abcd"}])
+
+
+@pytest.mark.parametrize("kind", ["VARCHAR(3)", "CHAR(3)"])
+def test_a_text_longer_than_its_column_fails_alone_even_when_only_blanks_stand_out(maria, pg, kind):
+    for db in (maria, pg):
+        db.run(f"CREATE TABLE t (id INT PRIMARY KEY, s {kind})")
+        with pipeline(db.url) as made:
+            rows = [
+                {"id": 1, "s": "abcd"},
+                {"id": 2, "s": "中中中"},
+                {"id": 3, "s": "abc "},
+                {"id": 4, "s": None},
+                {"id": 5, "s": 1234},
+            ]
+            found = refused(made.save_items, "t", rows)
+        assert sorted(found) == [0, 2, 4]
+        assert "4 characters are too long for" in found[0]
+        assert sorted(db.rows("SELECT id, s FROM t")) == [(2, "中中中"), (4, None)]
 
 
 def test_a_row_larger_than_the_server_s_packet_fails_alone_and_does_not_look_like_an_outage(maria):
