@@ -62,7 +62,7 @@ def parse(
 
 async def _run(settings: Any, request: Request, function: Any) -> tuple[Response, list[Any]]:
     from netspy import assembly
-    from netspy.messages.item import Item
+    from netspy.engine.yields import as_iterator
 
     downloader = assembly.make_downloader(settings)
     try:
@@ -72,11 +72,7 @@ async def _run(settings: Any, request: Request, function: Any) -> tuple[Response
             return response, [value async for value in result]
         if inspect.isawaitable(result):
             result = await result
-        if result is None:
-            return response, []
-        return response, list(result) if hasattr(result, "__iter__") and not isinstance(
-            result, dict | Item
-        ) else [result]
+        return response, list(as_iterator(result) or ())
     finally:
         await downloader.close()
 
@@ -85,12 +81,15 @@ def _shown(value: Any) -> str:
     import msgspec
 
     from netspy.messages.item import Item
+    from netspy.messages.records import is_record, raw_row
     from netspy.messages.request import Request
 
     if isinstance(value, Request):
         return f"request  {value.method} {value.url}  ->  {value.callback_name or 'parse'}"
-    data = value.to_dict() if isinstance(value, Item) else value
-    kind = value.table_name if isinstance(value, Item) else "item"
+    kind, data = "item", value
+    if isinstance(value, Item) or is_record(type(value)):
+        row = raw_row(value)
+        kind, data = row.table, row.data
     try:
         return f"{kind}  {msgspec.json.encode(data, enc_hook=str).decode()}"
     except (TypeError, msgspec.MsgspecError):
