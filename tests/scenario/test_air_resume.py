@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -12,7 +13,7 @@ from air_support import SCRIPT_HEAD
 from scenario_support import lines
 
 import netspy as mw
-from netspy.testing.runner import run_script, start_script
+from netspy.testing.runner import run_command, run_script, start_script
 
 pytestmark = pytest.mark.slow
 
@@ -353,3 +354,76 @@ def test_two_spiders_in_one_folder_keep_their_unfinished_runs_apart(numbered, wo
     crawled = set(numbered.all_hits())
     assert crawled == {f"/p/{name}/{n}" for name in ("First", "Second") for n in range(6)}
     assert [path.name for path in workdir.iterdir() if "failed_requests" in path.name] == []
+
+
+FAILING = """
+import os
+import netspy as mw
+
+BASE = os.environ["SITE"]
+
+
+class {name}(mw.AirSpider):
+    __custom_setting__ = dict(PROGRESS="off", ITEM_PIPELINES=[], RETRY_BACKOFF=0.0, SPIDER_MAX_RETRY_TIMES=0)
+
+    def start_requests(self):
+        for n in range(4):
+            yield mw.Request(f"{{BASE}}/p/{name}/{{n}}", callback=self.of_{name})
+
+    def of_{name}(self, request, response):
+        pass
+
+
+{name}().start()
+"""
+
+
+def test_two_spiders_in_one_folder_keep_their_failed_requests_apart(run, site, tmp_path):
+    site.route("/p/", "no", prefix=True, status=500)
+    for name in ("First", "Second"):
+        with run(FAILING.format(name=name)) as script:
+            script.finish(60).check(6)
+    assert [len(lines(path)) for path in sorted(tmp_path.glob("failed_requests*"))] == [4, 4]
+    site.route("/p/", "yes", prefix=True)
+    for number, name in enumerate(("Second", "First"), 1):
+        site.clear()
+        with run(FAILING.format(name=name), resume=True) as script:
+            assert script.finish(60).check().summary["request_ok"] == 4
+        assert site.all_hits() == {f"/p/{name}/{n}": 1 for n in range(4)}
+        assert len(list(tmp_path.glob("failed_requests*"))) == 2 - number
+
+
+def test_two_spiders_that_run_at_the_same_time_keep_their_records_apart(run, site, tmp_path):
+    """At the start of both there is no file yet: whose it is becomes known at the first record."""
+    site.route("/p/", "no", prefix=True, status=500)
+    site.route("/p/First/3", "", hang=True)
+    site.route("/p/Second/3", "", hang=True)
+    kept = {"NETSPY_SPIDER_STOP_TIMEOUT": "0.2"}
+    with (
+        run(FAILING.format(name="First"), **kept) as first,
+        run(FAILING.format(name="Second"), **kept) as second,
+    ):
+        site.wait_hits(8)
+        for script in (first, second):
+            script.interrupt()
+            script.finish(30).check(130)
+    whose = {
+        path.name: {json.loads(line)["spider"] for line in path.read_text().splitlines()}
+        for path in tmp_path.glob("*.jsonl")
+    }
+    assert sorted(map(sorted, whose.values())) == [["First"], ["Second"]]
+    for name in ("First", "Second"):
+        [mine] = [path for path, owners in whose.items() if owners == {name}]
+        assert len(lines(tmp_path / mine)) == 4
+        shown = run_command(
+            [sys.executable, "-m", "netspy.cli", "failed", "list", f"{name}.py:{name}", "--json"],
+            cwd=write_module(tmp_path, name), env={"SITE": site.url("").rstrip("/")},
+        ).check()  # fmt: skip
+        assert [f"/p/{name}/" in line for line in shown.stdout.splitlines()] == [True] * 4
+
+
+def write_module(folder, name):
+    """The spider as a module that starts nothing when it is imported; its folder."""
+    source = FAILING.format(name=name).replace(f"{name}().start()", "")
+    (folder / f"{name}.py").write_text(source)
+    return folder

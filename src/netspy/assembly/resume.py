@@ -11,6 +11,7 @@ import errno
 import os
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -144,8 +145,7 @@ def claim_dump(path: Path, wanted: Callable[[FailedRecord], bool] | None = None)
     try:
         if path.exists():
             if replaying.exists():
-                with replaying.open("ab") as old:
-                    old.write(path.read_bytes())
+                _merge(path, replaying)
                 path.unlink()
             else:
                 path.rename(replaying)
@@ -183,9 +183,23 @@ def _records(path: Path) -> Iterator[FailedRecord]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Each once: a crash may have left one that was put back in both files."""
+    """The whole ones. Equal ones are requests of their own, yielded with `filter_repeat=False`."""
     with path.open("rb") as file:
-        yield from dict.fromkeys(line for line in file if line.endswith(b"\n"))
+        yield from (line for line in file if line.endswith(b"\n"))
+
+
+def _merge(path: Path, replaying: Path) -> None:
+    """Append `path` to `replaying`, but for what a crash has left in both: records that were being put back."""
+    known = Counter(_lines(replaying))
+    _cut_torn_line(replaying)
+    with replaying.open("ab") as file:
+        for line in _lines(path):
+            if known[line] > 0:
+                known[line] -= 1
+            else:
+                file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _put_back(path: Path, replaying: Path, wanted: Callable[[FailedRecord], bool]) -> list[FailedRecord]:

@@ -4,7 +4,8 @@
      "request": {…}}
 
 `time` is in seconds since 1970. `request` is the stored payload, byte for byte; a payload that nobody could
-read is kept as the string `raw` instead. Records of other programs are shown as they are.
+read is kept as the string `raw` instead. In a file there is `spider` too, whose record it is. Records of other programs are
+shown as they are.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class FailedRecord(msgspec.Struct, kw_only=True, omit_defaults=False):
     site: str = "00000000"
     request: msgspec.Raw = msgspec.Raw()
     raw: str | None = None
+    spider: str = ""
 
     @property
     def payload(self) -> bytes | None:
@@ -84,6 +86,11 @@ def pack_failed(
         head["raw"] = raw or ""
         return msgspec.json.encode(head)
     return msgspec.json.encode(head)[:-1] + b',"request":' + payload + b"}"
+
+
+def of_spider(record: bytes, spider: str) -> bytes:
+    """A record of `pack_failed`, with the name of the spider whose it is."""
+    return record[:-1] + b',"spider":' + msgspec.json.encode(spider) + b"}"
 
 
 def read_failed(record: bytes) -> FailedRecord:
