@@ -6,6 +6,7 @@ import json
 import sys
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -292,7 +293,10 @@ def records(
     else:
         made = find_spider_object(spider, run, arguments, values)
         if not made.shared and key is None:
-            yield _file(made.load_settings().settings.FAILED_REQUEST_PATH, must=False)
+            from netspy.assembly.resume import path_for
+
+            wanted = Path(made.load_settings().settings.FAILED_REQUEST_PATH)
+            yield _file(str(path_for(wanted, made.name)), must=False)
             return
         job = job_of(made, key, run)
     with connected(job) as client:
