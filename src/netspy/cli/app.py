@@ -25,6 +25,8 @@ COMMANDS = (
     "failed",
     "reset",
     "retry",
+    "tasks",
+    "batch",
     "consume",
     "parse",
     "shell",
@@ -48,6 +50,7 @@ Exit codes
   5  the shared store is lost or does not answer
   6  everything failed
   7  an error inside netspy
+  8  another batch master runs (run --monitor --once)
   9  nothing to do (only with FAIL_ON_NOTHING_TO_DO)
   130, 143  stopped gracefully by SIGINT, SIGTERM;  137  stopped by force
 """

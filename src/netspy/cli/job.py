@@ -81,7 +81,14 @@ def job_of(made: Any, key: str | None, run: str | None) -> Job:
             "outside; change its base class to netspy.Spider for that"
         )
     own = made.name if made.redis_key is None else made.redis_key
-    return _job(made.load_settings().settings, own if key is None else key, run)
+    settings = made.load_settings().settings
+    if made.kind == "batch":
+        if run is not None:
+            raise ConfigError(
+                f"--run {run!r}: {made.name} is a BatchSpider, whose batches follow each other in one job; leave it out"
+            )
+        settings = msgspec.structs.replace(settings, RUN_ID="")
+    return _job(settings, own if key is None else key, run)
 
 
 def _job(settings: Settings, redis_key: str, run: str | None) -> Job:
@@ -89,6 +96,19 @@ def _job(settings: Settings, redis_key: str, run: str | None) -> Job:
 
     scope = run_scope(settings, "", redis_key)
     return Job(settings, scope, run_given=bool(scope.run_id) or run is not None)
+
+
+def spider_of_kind(
+    kind: str, spider: str, arguments: list[str] | None, values: list[str] | None, command: str
+) -> Any:
+    """A spider of this kind ("task", "batch"). Raises ConfigError for one of another kind."""
+    made = find_spider_object(spider, None, arguments, values)
+    if made.kind != kind:
+        base = next(k.__name__ for k in type(made).__mro__ if k.__module__.startswith("netspy.spiders"))
+        wanted = {"task": "TaskSpider", "batch": "BatchSpider"}[kind]
+        an = "an" if base[0] in "AEIOU" else "a"
+        raise ConfigError(f"{made.name} is {an} {base}; {command} is for a {wanted}")
+    return made
 
 
 def find_spider_object(
@@ -104,16 +124,16 @@ def find_spider_object(
 
 
 @contextmanager
-def connected(job: Job) -> Iterator[redis.Redis]:
-    """A client of the job's Redis, which has answered. With REDIS_URL="embedded" the folder's server is used,
-    started for the time of the block if need be.
+def connected(job: Job, *, key: str = "") -> Iterator[redis.Redis]:
+    """A client of the job's Redis, or of the server that has `key`, which has answered. With REDIS_URL="embedded" the
+    folder's server is used, started for the time of the block if need be.
 
     What the client raises in the block becomes ConfigError or StoreUnavailableError, in one line.
     """
     with serving(job.settings) as settings:
         from netspy.redisio.client import sync_client
 
-        client = sync_client(settings, key=job.scope.job)
+        client = sync_client(settings, key=key or job.scope.job)
         from redis.exceptions import RedisError
 
         try:
@@ -197,6 +217,13 @@ def find_run(client: redis.Redis, job: Job) -> tuple[Job, Status]:
     status = read_status(client, job.scope, job.settings)
     if _something(status):
         return job, status
+    if job.scope.run_id:
+        # RUN_ID stands in the environment, and the job is a BatchSpider's, which has no runs.
+        settings = msgspec.structs.replace(job.settings, RUN_ID="")
+        scope = run_scope(settings, "", job.scope.redis_key)
+        whole = read_status(client, scope, settings)
+        if whole.kind == "batch" or whole.batch is not None:
+            return Job(settings, scope, False), whole
     runs = [run for run in list_runs(client, job.scope, limit=RUNS_SEARCHED) if run.exists]
     if not job.run_given and runs:
         settings = msgspec.structs.replace(job.settings, RUN_ID=runs[0].run_id)
@@ -223,4 +250,5 @@ def nothing_there(job: Job) -> str:
 
 
 def _something(status: Status) -> bool:
-    return status.exists or any((status.queued, status.leased, status.delayed, status.failed))
+    kept = (status.queued, status.leased, status.delayed, status.failed, status.batch, status.master)
+    return status.exists or any(kept)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 HELP = """Run a spider: of a file, or of a module.
 
+A BatchSpider has two roles: --monitor is the master (one), without it a worker (as many as you like). With --once the
+master brings one batch to its end and leaves.
+
 \b
 Where items go with -o, in the place of ITEM_PIPELINES (rows are added to a file that exists)
   FILE.db, FILE.sqlite   a SQLite database, one table per item table
@@ -32,11 +35,12 @@ Examples
   netspy run main.py
   netspy run main.py:NewsSpider -n 4
   netspy run shop.spiders:Prices -a category=shoes -s SPIDER_THREAD_COUNT=64 -o prices.jsonl
+  netspy run crawl_task.py --monitor --once
 
 \b
 Exit codes
   as the run's: 0 done, 3 wrong spider, argument or setting, 4 start_requests raised, 5 Redis lost,
-  6 everything failed, 130 and 143 stopped; see netspy --help
+  6 everything failed, 8 another master runs (--monitor --once), 130 and 143 stopped; see netspy --help
 """
 
 
@@ -72,8 +76,16 @@ def run(
             "--take-over", help="Go on with a job that a class of another name began (renamed class)."
         ),
     ] = False,
+    monitor: Annotated[
+        bool, typer.Option("--monitor", help="Be the master of a BatchSpider's batches.")
+    ] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="With --monitor: bring one batch to its end and leave (for cron).")
+    ] = False,
 ) -> int:
     """Start it; the exit code is the run's."""
+    if once and not monitor:
+        raise typer.BadParameter("--once goes with --monitor")
     made: Any = make_spider(spider, arguments or (), values or (), output)
     if take_over:
         if not made.shared:
@@ -81,11 +93,31 @@ def run(
                 f"--take-over is for jobs in Redis, and {made.name} is an AirSpider; leave it out"
             )
         made.take_over = True
+    if monitor:
+        check_master(made, processes, output)
     try:
-        made.start(processes=processes)
+        if monitor:
+            made.start_monitor(once=once)
+        else:
+            made.start(processes=processes)
     except SystemExit as end:
         return int(end.code or 0) if not isinstance(end.code, str) else 1
     return 0
+
+
+def check_master(made: Any, processes: int, output: str | None) -> None:
+    """Whether --monitor makes sense with this. Raises ConfigError, and a usage error for options of a worker."""
+    if made.kind != "batch":
+        raise ConfigError(
+            f"--monitor is the master of a BatchSpider, and {made.name} has no batches; leave it out, or change the base "
+            "class to netspy.BatchSpider"
+        )
+    if processes != 1:
+        raise typer.BadParameter(f"-n {processes}: there is one master; start workers without --monitor")
+    from netspy.assembly.batch import in_process
+
+    if output is not None and not in_process(made):
+        raise typer.BadParameter("-o is for workers; a master stores no items")
 
 
 def make_spider(

@@ -6,6 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from netspy.cli.job import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from netspy.cluster.status import Status
 
 HELP = """Show a shared crawl from outside: its nodes, queue, requests in flight, delayed and failed, rate and time left.
+Of a TaskSpider or BatchSpider also the tasks that have requests in the queue; of a BatchSpider the batch and its master.
 
 The rate comes from two heartbeats of each node, so a look takes up to HEARTBEAT_INTERVAL (3 s) while nodes are
 running; --no-rate doesn't wait. Without --run or RUN_ID, a job that has only runs shows the newest one.
@@ -146,6 +148,8 @@ def _watch(
 def state_of(now: Status, seed: str) -> str:
     """What is going on, in a word or two. `seed`: the seeding lock's state."""
     left = now.queued + now.leased + now.delayed
+    if now.batch is not None and not now.batch.is_done and not now.live_nodes:
+        return "no worker" if now.master else "stopped"
     if now.live_nodes:
         return "seeding" if seed == "seeding" else "crawling" if left else "idle"
     if left or seed == "seeding":
@@ -154,6 +158,7 @@ def state_of(now: Status, seed: str) -> str:
 
 
 _STATES = {
+    "no worker": "no worker: the master waits, start one with `netspy run`",
     "idle": "idle: nothing is queued, nodes are ending or kept alive",
     "stopped": "stopped: no node is running, the next one goes on",
     "seeding failed": "seeding failed: the next node tries again",
@@ -192,6 +197,11 @@ def as_dict(job: Job, now: Status, rates: BeatRates) -> dict[str, Any]:
         "next_due": now.next_due_s,
         "failed": now.failed,
         "items": now.counters.get("items", 0),
+        "open_tasks": now.open_tasks,
+        "batch": None
+        if now.batch is None
+        else msgspec.to_builtins(now.batch) | {"time": iso_time(now.batch.time)},
+        "master": master_of(now) or None,
         "fingerprints": now.fingerprints,
         "rate": rate,
         "eta": None if rate is None else eta(left, rate),
@@ -217,6 +227,13 @@ def as_dict(job: Job, now: Status, rates: BeatRates) -> dict[str, Any]:
     }
 
 
+def master_of(now: Status) -> str:
+    """The live batch master as `host:pid since …`; "" when there is none."""
+    from netspy.tasks.mastership import read_holder
+
+    return str(read_holder(now.master, now.master_left_s)) if now.master else ""
+
+
 def _print(job: Job, now: Status, rates: BeatRates, *, as_json: bool) -> None:
     if as_json:
         print(json_line(as_dict(job, now, rates)))
@@ -230,11 +247,15 @@ def _print(job: Job, now: Status, rates: BeatRates, *, as_json: bool) -> None:
     left = now.queued + now.leased + now.delayed
     time_left = None if rate is None else eta(left, rate)
     due = f" (next in {duration(now.next_due_s)})" if now.delayed and now.next_due_s is not None else ""
+    about_batch = now.kind == "batch" or now.batch is not None
     rows = [
         ("job", now.namespace),
-        ("class", f"{now.owner} ({now.kind})"),
+        ("class", f"{now.owner} ({now.kind})" if now.owner else ""),
         ("state", _STATES.get(state, state)),
-        ("seeds", seeded),
+        ("seeds", "" if about_batch else seeded),
+        ("batch", now.batch.text if now.batch is not None else ""),
+        ("master", (master_of(now) or "none") if about_batch else ""),
+        ("open tasks", f"{now.open_tasks:,}" if now.open_tasks or now.kind in {"task", "batch"} else ""),
         ("done", f"{done_of(now.counters):,}"),
         ("queued", f"{now.queued:,}"),
         ("in flight", f"{now.leased:,}"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from netspy.cluster.runs import all_run_ids, run_keys
 from netspy.cluster.status import parse_status, status_call
 from netspy.errors import ConfigError
-from netspy.redisio.keys import DedupKeys, RunKeys
+from netspy.redisio.keys import BatchNames, DedupKeys, RunKeys, task_list
 from netspy.redisio.scripts import run_sync
 
 if TYPE_CHECKING:
@@ -35,19 +35,17 @@ def reset(
     settings: Settings,
     *,
     what: What = "job",
-    tasks_key: str | None = None,
     force: bool = False,
     now: str = "",
 ) -> Reset:
     """Remove keys.
 
-    job: everything of the redis_key, all its runs, request and item dedup, batch state, and the index. run:
-    the run that `scope` names, with its dedup unless that is the job's. dedup: only fingerprints of requests
-    and items, of the scope's run and of the job. `tasks_key`: TaskSpider's tasks under this name too. Each
-    namespace goes in one step.
+    job: everything of the redis_key, all its runs, request and item dedup, what a batch's master and workers share,
+    and the index. run: the run that `scope` names, with its dedup unless that is the job's. dedup: only fingerprints of
+    requests and items, of the scope's run and of the job. A TaskSpider's task list stays. Each namespace goes in one step.
 
-    Raises ConfigError while nodes of the run are alive, unless `force`: they would find their keys gone and
-    stop with an error.
+    Raises ConfigError while nodes of the run or its batch master are alive, unless `force`: they would find their keys
+    gone and stop with an error.
     """
     runs = all_run_ids(client, scope) if what == "job" else []
     if not force:
@@ -69,12 +67,15 @@ def reset(
         keys = run_keys(scope, run_id, max_layers=layers)
         removed += _unlink(client, [*keys.all(), *keys.requests.all(layers)])
     job = run_keys(scope, "", max_layers=layers)
-    batch = [f"{scope.job}:{name}" for name in ("batch_pending", "batch_done", "batch_monitor_lock")]
-    names_of_job = [*job.all(), *job_dedup, *batch, job.runs]
-    if tasks_key is not None:
-        names_of_job += [f"{scope.prefix}:{tasks_key}:tasks", f"{scope.prefix}:{tasks_key}:tasks:inflight"]
-    removed += _unlink(client, names_of_job)
+    removed += _unlink(client, [*job.all(), *job_dedup, *BatchNames(scope.job).all(), job.runs])
     return Reset(removed, len(runs))
+
+
+def reset_tasks(client: redis.Redis, base: str) -> int:
+    """Remove the task list whose key is `base`, and what belongs to it; how many keys. In Redis Cluster a list of another
+    name than the job's may be on another server: `client` must be made for that key.
+    """
+    return _unlink(client, task_list(base))
 
 
 def _unlink(client: redis.Redis, names: list[str]) -> int:
@@ -91,7 +92,13 @@ def _refuse_alive(
     ]
     # Without an index only the scope's own namespace is about to be touched.
     for keys in namespaces if runs or scope.run_id == "" else namespaces[:1]:
-        alive = parse_status(run_sync(client, status_call(keys, stale, now)), keys.ns, stale).live_nodes
+        seen = parse_status(run_sync(client, status_call(keys, stale, now)), keys.ns, stale)
+        if seen.master:
+            raise ConfigError(
+                f"the batch master of {keys.ns} is alive and would lose its keys; stop it first, wait "
+                f"{seen.master_left_s:.0f} s if it was killed, or force the reset"
+            )
+        alive = seen.live_nodes
         if alive:
             raise ConfigError(
                 f"{alive} node(s) of {keys.ns} are alive and would lose their keys; stop them first, wait "

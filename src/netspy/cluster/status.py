@@ -6,8 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from netspy.cluster.nodes import NodeInfo, read_nodes, summed
-from netspy.redisio.keys import RunKeys
+from netspy.policy.batch import TaskCounts, progress_text
+from netspy.redisio.keys import BatchNames, RunKeys
 from netspy.redisio.scripts import Call, load, run_async, run_sync
 
 if TYPE_CHECKING:
@@ -18,6 +21,30 @@ if TYPE_CHECKING:
     from netspy.settings import Settings
 
 FOLDER = "netspy.cluster.lua"
+
+
+class BatchProgress(msgspec.Struct, frozen=True):
+    """What a batch's master tells of it. `left_s` None: can't be told yet; `overdue_s` > 0: the next batch is due;
+    `time`: when, in seconds since 1970 by the master's clock.
+    """
+
+    batch: int = 0
+    done: int = 0
+    failed: int = 0
+    total: int = 0
+    left_s: float | None = None
+    overdue_s: float = 0.0
+    is_done: bool = False
+    time: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """`batch 3: 812/1000, 4 failed, 37 s left`."""
+        counts = TaskCounts(self.total, 0, 0, self.done, self.failed)
+        return progress_text(self.batch, counts, self.left_s, self.overdue_s)
+
+
+_progress = msgspec.json.Decoder(BatchProgress).decode
 
 
 class Status(NamedTuple):
@@ -44,6 +71,12 @@ class Status(NamedTuple):
     nodes: list[NodeInfo]
     counters: dict[str, int]
     now: float
+    open_tasks: int = 0
+    """Tasks that have requests which are not done."""
+    batch: BatchProgress | None = None
+    master: str = ""
+    """The lock of a live batch master as it stands; "" = there is none."""
+    master_left_s: float = 0.0
 
     @property
     def live_nodes(self) -> int:
@@ -68,15 +101,17 @@ def status_call(keys: RunKeys, stale_s: float, now: str = "") -> Call:
         keys.failed,
         keys.lock,
     ]
-    names += [keys.requests.count, keys.requests.exact]
+    batch = BatchNames(keys.ns)
+    names += [keys.requests.count, keys.requests.exact, keys.tasks, batch.progress, batch.lock]
     return Call(load(FOLDER, "status"), names, [now, round(stale_s * 1000)])
 
 
 def parse_status(reply: list[Any], namespace: str, stale_s: float) -> Status:
     """The reply of `status.lua`."""
     now, exists, queued, leased, delayed, failed, lock, left, known, owner, kind, created, due, gone, rows = (
-        reply
+        reply[:15]
     )
+    open_tasks, progress, master, master_left = reply[15:]
     nodes = read_nodes(rows, float(now), stale_s)
     left_behind = {gone[i].decode("utf-8", "replace"): whole(gone[i + 1]) for i in range(0, len(gone), 2)}
     return Status(
@@ -96,7 +131,19 @@ def parse_status(reply: list[Any], namespace: str, stale_s: float) -> Status:
         nodes=nodes,
         counters=summed(nodes, left_behind),
         now=float(now) / 1000,
+        open_tasks=open_tasks,
+        batch=read_progress(progress),
+        master=master.decode("utf-8", "replace"),
+        master_left_s=max(0, master_left) / 1000,
     )
+
+
+def read_progress(text: bytes) -> BatchProgress | None:
+    """What stands in batch_progress; None when nothing of ours does."""
+    try:
+        return _progress(text) if text else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def whole(value: bytes | str | int) -> int:

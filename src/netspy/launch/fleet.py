@@ -19,6 +19,7 @@ import msgspec
 from netspy import assembly
 from netspy.errors import ConfigError
 from netspy.launch.child import STOP_SIGNALS, Child, Lifeline, fork
+from netspy.launch.observer import run_id_of
 from netspy.launch.relay import Relay
 from netspy.launch.stops import Stops
 from netspy.launch.watch import Watch
@@ -199,7 +200,7 @@ def _summed(
         summary,
         nodes=len(children),
         reason=reason,
-        run_id=settings.RUN_ID,
+        run_id=run_id_of(spider, settings),
         started=started.isoformat(timespec="milliseconds"),
         finished=now.isoformat(timespec="milliseconds"),
         elapsed=round(elapsed, 3),

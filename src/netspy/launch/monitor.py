@@ -6,20 +6,27 @@ import asyncio
 import signal
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 from netspy import assembly
 from netspy.engine.node import Node, force_exit
 from netspy.engine.patrol import PatrolEnd
+from netspy.launch.observer import cluster_snapshot, cluster_state
 from netspy.launch.single import config_problem, write_line
 from netspy.launch.stops import Stops
 from netspy.observe import log
 from netspy.observe import summary as summaries
 from netspy.observe.outcome import ExitCode, Outcome, exit_code
+from netspy.observe.panel import PanelProgress, make_progress
+from netspy.observe.progress import RateMeter
 from netspy.observe.summary import RunSummary
 from netspy.settings import Settings
+
+_SHOW_S = 1.0
 
 
 def run_monitor(spider: Any, *, once: bool, stops: Stops) -> tuple[RunSummary, Settings]:
@@ -86,7 +93,8 @@ async def _run(spider: Any, settings: Settings, once: bool, before: Stops, stops
     spider._running = _Stopper(built.patrol, loop)  # noqa: SLF001 - the spider's own handle for stop()
     try:
         await built.queue.open()
-        end = await _work(built.patrol.run(), worker)
+        async with _panel(spider, settings, lambda: bool(seen)):
+            end = await _work(built.patrol.run(), worker)
     except BaseException:
         unheed()
         before.release()
@@ -99,6 +107,48 @@ async def _run(spider: Any, settings: Settings, once: bool, before: Stops, stops
     stops.hold(bool(seen), forced)
     outcome, code = _judged(end)
     return summary_of(outcome, code, end.reason or _told(end), end)
+
+
+@asynccontextmanager
+async def _panel(spider: Any, settings: Settings, stopping: Callable[[], bool]) -> AsyncIterator[None]:
+    """On a terminal: the batch and the workers. Elsewhere the patrol's own log lines tell how far it is."""
+    shown = make_progress(settings)
+    if not isinstance(shown, PanelProgress):
+        yield
+        return
+    task = asyncio.create_task(_show(shown, spider, settings, stopping), name="netspy-master-panel")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        shown.close()
+
+
+async def _show(shown: PanelProgress, spider: Any, settings: Settings, stopping: Callable[[], bool]) -> None:
+    from netspy.assembly.shared import SharedView, scope_of
+
+    view = SharedView(settings, scope_of(spider, settings))
+    rate, node_rates, began = RateMeter(), dict[str, RateMeter](), time.monotonic()
+    try:
+        while True:
+            try:
+                cluster = await view.look()
+            except Exception as error:  # a display must not stop a master
+                spider.logger.debug("progress can't be shown: {!r}", error)
+            else:
+                batch = cluster.batch
+                state = cluster_state(cluster, stopping=stopping())
+                if state == "crawling" and not cluster.live_nodes:
+                    over = batch is not None and batch.is_done
+                    state = "waiting for the next batch" if over else "no worker yet"
+                elapsed = time.monotonic() - began
+                shown.update(
+                    cluster_snapshot(cluster, f"{spider.name} master", "", elapsed, state, rate, node_rates)
+                )
+            await asyncio.sleep(_SHOW_S)
+    finally:
+        await view.close()
 
 
 async def _work(patrol: Any, worker: _Worker | None) -> PatrolEnd:

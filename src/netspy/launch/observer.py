@@ -69,7 +69,7 @@ class Observer:
         return cluster_snapshot(
             self._cluster,
             self._spider.name,
-            self._built.settings.RUN_ID,
+            run_id_of(self._spider, self._built.settings),
             state.elapsed_s,
             state.state,
             self._rate,
@@ -99,6 +99,11 @@ class Observer:
         """Show how it ended."""
         if self._last is not None:
             self._shown.update(replace(self._last, finishing=reason))
+
+
+def run_id_of(spider: Any, settings: Any) -> str:
+    """The run's id; a BatchSpider has batches and no runs."""
+    return "" if spider.kind == "batch" else str(settings.RUN_ID)
 
 
 def done_of(counters: dict[str, int]) -> int:
@@ -155,5 +160,6 @@ def cluster_snapshot(
     return Snapshot(
         spider=spider, run_id=run_id, elapsed_s=elapsed_s, nodes=tuple(views), done=done, queued=cluster.queued,
         in_flight=cluster.leased, delayed=cluster.delayed, failed=cluster.failed, items=cluster.counters.get("items", 0),
-        rate=rate, eta_s=eta(left, rate), state=state,
+        rate=rate, eta_s=eta(left, rate), state=state, tasks=cluster.open_tasks,
+        batch="" if cluster.batch is None else cluster.batch.text,
     )  # fmt: skip

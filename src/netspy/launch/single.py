@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from netspy import assembly
 from netspy.engine.node import Node, force_exit
 from netspy.errors import ConfigError, NetspyError
-from netspy.launch.observer import Observer
+from netspy.launch.observer import Observer, run_id_of
 from netspy.launch.stops import Stops
 from netspy.observe import log
 from netspy.observe import summary as summaries
@@ -157,7 +157,7 @@ async def _run(
         spider.counters, spider=spider.name, kind=spider.kind, outcome=outcome, code=code, started=started,
         finished=finished, elapsed_s=(finished - started).total_seconds(),
         reason="" if ended.reason in {"finished", "nothing to do"} else ended.reason,
-        redis_key=built.redis_key, run_id=settings.RUN_ID if built.parts.shared else "", namespace=built.namespace,
+        redis_key=built.redis_key, run_id=run_id_of(spider, settings) if built.parts.shared else "", namespace=built.namespace,
         outputs=built.outputs(),
     )  # fmt: skip
     observer.end(ended.reason)

@@ -11,7 +11,7 @@ from typing import Any
 
 from netspy import assembly
 from netspy.launch.child import Child
-from netspy.launch.observer import cluster_snapshot, cluster_state
+from netspy.launch.observer import cluster_snapshot, cluster_state, run_id_of
 from netspy.observe.panel import Progress
 from netspy.observe.progress import NodeView, RateMeter, Snapshot
 from netspy.settings import Settings
@@ -75,7 +75,7 @@ class Watch(threading.Thread):
         snapshot = cluster_snapshot(
             cluster,
             self._spider.name,
-            self._settings.RUN_ID,
+            run_id_of(self._spider, self._settings),
             now - self._began,
             cluster_state(cluster, stopping=self.stopping),
             self._rate,

@@ -290,8 +290,10 @@ def render(snapshot: Snapshot, *, height: int = 25) -> RenderableType:
     bar.add_column(justify="right", no_wrap=True)
     bar.add_row(ProgressBar(total=known or 1, completed=over), pace)
     parts: list[RenderableType] = [facts, bar]
+    if s.batch:
+        parts.insert(0, Text(s.batch, "bold cyan", no_wrap=True, overflow="ellipsis"))
     if len(s.nodes) > 1:
-        parts.append(_node_table(s, most=max(1, height - 9)))
+        parts.append(_node_table(s, most=max(1, height - (10 if s.batch else 9))))
     title = Text.assemble((s.spider, "bold"), f" {s.run_id}" if s.run_id else "", no_wrap=True)
     state = s.finishing or s.state
     return Panel(

@@ -29,7 +29,8 @@ class Snapshot:
     """The run at one instant: the whole cluster's figures.
 
     `state` says what is going on ("seeding", "crawling", "draining", "Redis away 12 s"); `finishing` why the
-    run ends, once it does. `rate` in pages/s; `eta_s` None when it can't be told.
+    run ends, once it does. `rate` in pages/s; `eta_s` None when it can't be told. `tasks`: those that have requests
+    which are not done; `batch`: the master's line of progress, "" where there is no batch.
     """
 
     spider: str
@@ -46,6 +47,8 @@ class Snapshot:
     eta_s: float | None = None
     state: str = "crawling"
     finishing: str = ""
+    tasks: int = 0
+    batch: str = ""
 
     @property
     def left(self) -> int:
@@ -123,8 +126,9 @@ def rate_text(rate: float) -> str:
 
 
 def figures(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """The figures worth showing, as (word, value); delayed and items only when there are any."""
-    shown = [("done", f"{snapshot.done:,}"), ("queued", f"{snapshot.queued:,}")]
+    """The figures worth showing, as (word, value); tasks, delayed and items only when there are any."""
+    shown = [("tasks", f"{snapshot.tasks:,}")] if snapshot.tasks else []
+    shown += [("done", f"{snapshot.done:,}"), ("queued", f"{snapshot.queued:,}")]
     shown.append(("in flight", f"{snapshot.in_flight:,}"))
     if snapshot.delayed:
         shown.append(("delayed", f"{snapshot.delayed:,}"))
@@ -137,6 +141,8 @@ def figures(snapshot: Snapshot) -> list[tuple[str, str]]:
 def line(snapshot: Snapshot) -> str:
     """One plain line: `12 s  done 340  queued 1,204  in flight 32  failed 2  28.1/s  ETA 0:43`."""
     parts = [duration(snapshot.elapsed_s)]
+    if snapshot.batch:
+        parts.append(f"[{snapshot.batch}]")
     parts += [f"{word} {value}" for word, value in figures(snapshot)]
     parts.append(rate_text(snapshot.rate))
     if snapshot.eta_s is not None and snapshot.left:

@@ -157,29 +157,98 @@ PAGE: tuple[KeyDoc, ...] = (
     KeyDoc(
         "prefix:<task_key>:tasks",
         "list",
-        "TaskSpider's tasks, outside the run scope",
-        "push_tasks",
+        "TaskSpider's tasks, outside the run scope; JSON, one element each",
+        "push_tasks, anybody",
         "task source",
         "permanent",
     ),
     KeyDoc(
         "prefix:<task_key>:tasks:inflight",
         "zset",
-        "tasks taken and not yet in the frontier; score = deadline, server ms; `:meta` (hash) counts them, `:failed` "
-        "(list) holds those that can't be turned into requests, `:call:<id>` (string, an hour) makes a repeat harmless",
+        "tasks taken and not yet in the frontier; score = deadline, server ms",
         "task source",
         "task source",
         "permanent",
     ),
-    KeyDoc("job:batch_pending", "list", "BatchSpider's pushed tasks", "batch master", "workers", "permanent"),
-    KeyDoc("job:batch_done", "string", "the current batch is over", "batch master", "workers", "permanent"),
+    KeyDoc(
+        "prefix:<task_key>:tasks:meta",
+        "hash",
+        "epoch, seq (taken so far), added: together they name tasks and tell whether anything moved",
+        "task source",
+        "task source",
+        "permanent",
+    ),
+    KeyDoc(
+        "prefix:<task_key>:tasks:failed",
+        "list",
+        "tasks that can't be turned into requests, as JSON: error, time, deliveries, task",
+        "task source",
+        "`netspy tasks failed`",
+        "permanent",
+    ),
+    KeyDoc(
+        "prefix:<task_key>:tasks:call:<id>",
+        "string",
+        "makes a push that is repeated after a lost connection harmless",
+        "task source",
+        "task source",
+        "an hour",
+    ),
+    KeyDoc(
+        "prefix:items:<table>",
+        "list, stream",
+        "RedisPipeline's rows on their way to `netspy consume`; beside it `:inflight`, `:meta`, `:failed`, as for tasks",
+        "RedisPipeline",
+        "`netspy consume`",
+        "permanent",
+    ),
+    KeyDoc(
+        "job:batch_pending",
+        "list",
+        "BatchSpider's claimed tasks on their way to a worker, as JSON: batch, id, row",
+        "batch master",
+        "workers",
+        "permanent",
+    ),
+    KeyDoc(
+        "job:batch_pending:inflight :meta :failed",
+        "as those of a task list",
+        "taken by a worker and not yet in the frontier; counters; what is no task",
+        "workers",
+        "workers, batch master",
+        "permanent",
+    ),
+    KeyDoc(
+        "job:batch_done",
+        "string",
+        "the number of the batch that is over; absent while one is open",
+        "batch master",
+        "anybody",
+        "a day",
+    ),
+    KeyDoc(
+        "job:batch_progress",
+        "string",
+        "JSON: batch, done, failed, total, left_s, overdue_s, is_done, time",
+        "batch master",
+        "status, displays",
+        "permanent",
+    ),
     KeyDoc(
         "job:batch_monitor_lock",
         "string",
-        "the batch master's lock",
+        "the master: `<token> <fence> <host>:<pid> <since>`",
+        "batch master",
+        "batch master, workers, status",
+        "HEARTBEAT_STALE, renewed",
+    ),
+    KeyDoc(
+        "job:batch_master",
+        "hash",
+        "fence: rises with every master; the task table refuses writes with a lower one",
         "batch master",
         "batch master",
-        "short, renewed",
+        "permanent",
     ),
     KeyDoc("prefix:throttle:<domain>", "string", "cluster-wide rate limit", "throttle", "throttle", "short"),
     KeyDoc(
@@ -230,6 +299,28 @@ class DedupKeys:
 def failed_items(job: str) -> str:
     """The list of dead-lettered items."""
     return f"{job}:failed_items"
+
+
+def task_list(base: str) -> list[str]:
+    """The keys of the task list `base`."""
+    return [base, f"{base}:inflight", f"{base}:meta", f"{base}:failed"]
+
+
+class BatchNames:
+    """The keys of a BatchSpider's job beside those of its frontier."""
+
+    __slots__ = ("done", "lock", "master", "pending", "progress")
+
+    def __init__(self, ns: str) -> None:
+        self.pending = f"{ns}:batch_pending"
+        self.done = f"{ns}:batch_done"
+        self.lock = f"{ns}:batch_monitor_lock"
+        self.master = f"{ns}:batch_master"
+        self.progress = f"{ns}:batch_progress"
+
+    def all(self) -> list[str]:
+        """Every one of them."""
+        return [*task_list(self.pending), self.done, self.lock, self.master, self.progress]
 
 
 class RunKeys:

@@ -3,16 +3,20 @@ import os
 import sys
 
 import pytest
+from rich.console import Console
 
 from netspy.cluster.nodes import NodeInfo
-from netspy.cluster.status import Status
-from netspy.launch.observer import cluster_snapshot, cluster_state
+from netspy.cluster.status import BatchProgress, Status
+from netspy.launch.observer import cluster_snapshot, cluster_state, run_id_of
 from netspy.launch.relay import LONGEST_LINE, Relay
-from netspy.observe.progress import RateMeter
+from netspy.observe.panel import render
+from netspy.observe.progress import RateMeter, line
+from netspy.settings import Settings
 
 
 def status(**values):
     texts = {"namespace": "n", "owner": "", "kind": "", "seed": "seeded 1 x", "nodes": [], "counters": {}}
+    texts |= {"batch": None, "master": ""}
     return Status(**dict.fromkeys(Status._fields, 0) | texts | values)
 
 
@@ -93,3 +97,22 @@ def test_a_closed_stdout_does_not_end_the_relay(monkeypatch):
     os.close(write)
     relay.join(10)
     assert not relay.is_alive()
+
+
+def test_a_batch_and_its_open_tasks_are_shown_and_of_another_spider_neither():
+    told = BatchProgress(batch=3, done=812, failed=4, total=1000, left_s=37.0)
+    shown = cluster_snapshot(status(batch=told, open_tasks=7), "S", "", 1.0, "crawling", RateMeter(), {})
+    assert (shown.batch, shown.tasks) == ("batch 3: 812/1000, 4 failed, 37 s left", 7)
+    assert line(shown).startswith("1.0 s  [batch 3: 812/1000, 4 failed, 37 s left]  tasks 7  done 0")
+    console = Console(file=io.StringIO(), width=100)
+    console.print(render(shown))
+    assert "batch 3: 812/1000, 4 failed, 37 s left" in console.file.getvalue()
+    plain = cluster_snapshot(status(), "S", "", 1.0, "crawling", RateMeter(), {})
+    assert "batch" not in line(plain)
+    assert "tasks" not in line(plain)
+
+
+@pytest.mark.parametrize("kind", ["spider", "task", "batch"])
+def test_the_run_id_is_not_a_batch_spiders(kind):
+    spider = type("S", (), {"kind": kind})()
+    assert run_id_of(spider, Settings(RUN_ID="x")) == ("" if kind == "batch" else "x")
