@@ -470,7 +470,7 @@ class Leaky(mw.Spider):
     redis_key = "leaky"
     __custom_setting__ = dict(
         ITEM_PIPELINES=["leaky.Broken"], DOWNLOADER_MIDDLEWARES=["leaky.Odd"], PROGRESS="lines", RETRY_BACKOFF=0.01, SPIDER_MAX_RETRY_TIMES=1,
-        ITEM_RETRY_TIMES=1, ITEM_RETRY_BACKOFF=0.01, MY_API_KEY=SECRET["BEARER"], MYSQL=dict(host="h", password=SECRET["DATABASE"]),
+        ITEM_RETRY_TIMES=1, ITEM_RETRY_BACKOFF=0.01, ITEM_STORE_PATIENCE=0.2, MY_API_KEY=SECRET["BEARER"], MYSQL=dict(host="h", password=SECRET["DATABASE"]),
         MYSQL_URL=DSN, PROXIES=[f"http://u:{SECRET['PROXY']}@proxy.example:1"],
     )
 
@@ -684,6 +684,7 @@ class Noisy(mw.Spider):
         ITEM_PIPELINES=["noisy.Down"] if os.environ.get("DOWN") else ["netspy.pipelines.sqlite.SqlitePipeline"],
         PROGRESS="off", SPIDER_THREAD_COUNT=16, CONCURRENT_REQUESTS_PER_DOMAIN=0, SPIDER_MAX_RETRY_TIMES=1, RETRY_BACKOFF=0,
         CIRCUIT_FAILURE_THRESHOLD=0, ITEM_RETRY_TIMES=2, ITEM_RETRY_BACKOFF=0.05, ITEM_BATCH_SIZE=20,
+        ITEM_STORE_PATIENCE=0.5,
     )
 
     def start_requests(self):

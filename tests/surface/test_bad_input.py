@@ -503,7 +503,15 @@ def test_a_store_that_cannot_be_reached_is_no_success_case_cli_04_d(start, home)
             raise AssertionError
 
     began = time.monotonic()
-    ended = start(lambda: Air(site=home, pipelines=[Mysql()], ITEM_RETRY_TIMES=1, ITEM_RETRY_BACKOFF=0.01))
+    ended = start(
+        lambda: Air(
+            site=home,
+            pipelines=[Mysql()],
+            ITEM_RETRY_TIMES=1,
+            ITEM_RETRY_BACKOFF=0.01,
+            ITEM_STORE_PATIENCE=0.5,
+        )
+    )
     assert time.monotonic() - began < 10
     assert (ended.code, ended.summary["outcome"]) == (6, "all_failed")
     assert "refused the connection" in ended.err

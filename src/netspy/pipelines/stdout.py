@@ -21,6 +21,11 @@ class StdoutPipeline(BasePipeline):
         """For the run's summary."""
         return "standard output"
 
+    def is_away(self, error: Exception) -> bool:
+        """A reader that has left doesn't come back."""
+        del error
+        return False
+
     def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> bool:
         """Write the batch. Raises ItemError (a value has no JSON form), OSError (the reader is gone)."""
         del table
