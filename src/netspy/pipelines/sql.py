@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from netspy.errors import ConfigError, ItemError, PipelineError, RowsFailedError
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.sql_plan import Line, Shape, chars, chunks, in_order, packet_bytes, repeats
+from netspy.pipelines.sql_plan import Shape, chars, chunks, in_order, packet_bytes, repeats
+from netspy.pipelines.sql_rows import bound_rows
 from netspy.pipelines.sql_tables import Tables
-from netspy.pipelines.sql_values import bind, binder, exact_json
 from netspy.pipelines.values import as_sheet
 from netspy.sqlio import trouble
 from netspy.sqlio.address import read_url
@@ -133,8 +133,7 @@ class SqlPipeline(BasePipeline):
         """
         columns, rows = as_sheet(table, items)
         key = self.conflict_target() or self._keys.get(table, ())
-        target = self._table(table, columns, rows, key)
-        shapes, failed = self._bound(target, rows)
+        target, shapes, failed = self._prepared(table, columns, rows, key)
         into = _Into(target, self.on_conflict(), self._checked_key(target, key))
         if len(shapes) > 1 and repeats(shapes, target.keys):
             shapes = in_order(shapes)
@@ -157,13 +156,10 @@ class SqlPipeline(BasePipeline):
                 f"an UpdateItem of table {table!r} names no __update_key__; its row can't be found"
             )
         columns, rows = as_sheet(table, items)
-        target = self._table(table, columns, rows, ())
-        if missing := [name for name in update_keys if target.column(name) is None]:
-            raise ItemError(
-                f"table {table!r} has no column {missing[0]!r}, by which an UpdateItem finds its row"
-            )
+        target, shapes, failed = self._prepared(table, columns, rows, (), required=update_keys)
         keys = tuple(found.name for name in update_keys if (found := target.column(name)) is not None)
-        shapes, failed = self._bound(target, rows, required=update_keys)
+        if len(shapes) > 1 and repeats(shapes, [keys]):
+            shapes = in_order(shapes)
         anew = _Into(target, "update", keys if target.has_key(keys) else None)
         absent: dict[int, Exception] = {}
 
@@ -201,6 +197,23 @@ class SqlPipeline(BasePipeline):
 
     # the table
 
+    def _prepared(
+        self,
+        name: str,
+        columns: Sequence[str],
+        rows: list[dict[str, Any]],
+        key: Sequence[str],
+        *,
+        required: Sequence[str] = (),
+    ) -> tuple[Table, list[Shape], dict[int, Exception]]:
+        """The table and the rows as its parameters. Rows are refused only by what the table is now."""
+        target = self._table(name, columns, rows, key)
+        shapes, failed = bound_rows(target, rows, self.settings, required=required)
+        if failed and self._tables.doubt():
+            target = self._table(name, columns, rows, key)
+            shapes, failed = bound_rows(target, rows, self.settings, required=required)
+        return target, shapes, failed
+
     def _table(
         self, name: str, columns: Sequence[str], rows: list[dict[str, Any]], key: Sequence[str]
     ) -> Table:
@@ -231,88 +244,7 @@ class SqlPipeline(BasePipeline):
         )
         return None
 
-    # rows
-
-    def _bound(
-        self, target: Table, rows: list[dict[str, Any]], *, required: Sequence[str] = ()
-    ) -> tuple[list[Shape], dict[int, Exception]]:
-        """The rows as parameters, by shape, and those that can't be stored."""
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for place, row in enumerate(rows):
-            groups.setdefault(tuple(row), []).append(place)
-        shapes: list[Shape] = []
-        failed: dict[int, Exception] = {}
-        for fields, places in groups.items():
-            known = [(field, found) for field in fields if (found := target.column(field)) is not None]
-            unknown = [field for field in fields if target.column(field) is None]
-            names = [column.name for _, column in known]
-            gather = bool(unknown) and self.settings.ITEM_UNKNOWN_COLUMNS == "json"
-            if gather:
-                names.append(self._tables.extra_column(target).name)
-            problem = self._problem(target, fields, names, unknown, required)
-            if problem is not None:
-                failed.update(dict.fromkeys(places, problem))
-                continue
-            parameters = []
-            bad: dict[int, Exception] = {}
-            for field, column in known:
-                values, wrong = bind(
-                    binder(self._dialect.kind, column),
-                    self._dialect.kind,
-                    field,
-                    [rows[p][field] for p in places],
-                )
-                parameters.append(values)
-                bad |= wrong
-            if gather:
-                parameters.append(self._gathered(rows, places, unknown, bad))
-            for field in required:
-                at = [name for name, _ in known].index(field)
-                for number, value in enumerate(parameters[at]):
-                    if value is None:
-                        bad.setdefault(number, ItemError(f"an UpdateItem has no value for its key {field!r}"))
-            failed.update({places[number]: error for number, error in bad.items()})
-            lines = [
-                Line(places[number], values)
-                for number, values in enumerate(zip(*parameters, strict=True))
-                if number not in bad
-            ]
-            if lines:
-                shapes.append(Shape(tuple(names), lines))
-        return shapes, failed
-
-    def _problem(
-        self,
-        target: Table,
-        fields: Sequence[str],
-        names: Sequence[str],
-        unknown: Sequence[str],
-        required: Sequence[str],
-    ) -> ItemError | None:
-        """Why no row with these fields can be stored."""
-        if len(set(names)) < len(names):
-            return ItemError(f"two fields are one column of table {target.name!r}: {list(fields)}")
-        if unknown and self.settings.ITEM_UNKNOWN_COLUMNS == "error":
-            return ItemError(
-                f"table {target.name!r} has no column {unknown[0]!r} (ITEM_UNKNOWN_COLUMNS=error)"
-            )
-        if not names:
-            return ItemError(f"no field of the item is a column of table {target.name!r}: {list(fields)}")
-        if missing := [name for name in required if name not in fields]:
-            return ItemError(f"an UpdateItem has no value for its key {missing[0]!r}")
-        return None
-
-    def _gathered(
-        self, rows: list[dict[str, Any]], places: list[int], unknown: Sequence[str], bad: dict[int, Exception]
-    ) -> list[Any]:
-        texts: list[Any] = []
-        for number, place in enumerate(places):
-            try:
-                texts.append(exact_json({field: rows[place][field] for field in unknown}))
-            except ItemError as error:
-                texts.append(None)
-                bad[number] = error
-        return texts
+    # statements
 
     def _too_big(self, shape: Shape, failed: dict[int, Exception]) -> None:
         """Take out rows that the server would end the connection for, which looks as if it had died."""
@@ -325,8 +257,6 @@ class SqlPipeline(BasePipeline):
                 failed[line.place] = ItemError(
                     f"the row takes {size:,} bytes, over the server's max_allowed_packet of {self._packet:,}"
                 )
-
-    # statements
 
     def _insert(self, connection: Connection, into: _Into, shape: Shape) -> None:
         dialect, columns = self._dialect, shape.columns
@@ -369,9 +299,14 @@ class SqlPipeline(BasePipeline):
         if isinstance(error, ConfigError | PipelineError | ItemError):
             raise error
         line = trouble.one_line(error)
-        if self._engine is not None and (trouble.schema_error(error) or trouble.data_error(error)):
-            self._tables.forget()
-        if trouble.data_error(error):
-            raise ItemError(line) from None
         away = trouble.login_error(error) or (trouble.transient(error) and not trouble.lock_error(error))
+        if self._engine is not None:
+            if away:
+                self._engine.dispose()  # after a fail-over the old connections still lead to the old server
+            if trouble.schema_error(error):
+                self._tables.forget()
+        if trouble.data_error(error):
+            if self._engine is not None:
+                self._tables.doubt()
+            raise ItemError(line) from None
         raise SqlTroubleError(f"{where}{line}", away=away) from None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from netspy.settings import Settings
     from netspy.sqlio.dialects import Dialect
-    from netspy.sqlio.reflection import Column, Table
+    from netspy.sqlio.reflection import Table
 
 _MOST_SAID = 200  # warnings of one process: a page may name a field as it likes, again and again
 _MOST_KNOWN = 1000
@@ -37,6 +37,13 @@ class Tables:
     def forget(self) -> None:
         """Look at every table again."""
         self._known.clear()
+
+    def doubt(self) -> bool:
+        """Look again at tables that were not looked at just now, as a column may have been changed; any at all?"""
+        now = time.monotonic()
+        known = len(self._known)
+        self._known = {name: one for name, one in self._known.items() if now - one[1] < _FRESH_S}
+        return len(self._known) < known
 
     def say_once(self, about: tuple[str, ...], message: str) -> None:
         """A warning, unless the same was said before."""
@@ -82,13 +89,6 @@ class Tables:
                 f"table {table.name!r} has no column {column!r}: the field is {what} (ITEM_UNKNOWN_COLUMNS)",
             )
         return table
-
-    def extra_column(self, table: Table) -> Column:
-        """The column that holds the fields without a column."""
-        found = table.column(self._settings.ITEM_EXTRA_COLUMN)
-        if found is None:
-            raise ItemError(f"table {table.name!r} has no column {self._settings.ITEM_EXTRA_COLUMN!r}")
-        return found
 
     def _table(self, name: str, columns: Sequence[str]) -> Table | None:
         if name in self._known:
