@@ -15,6 +15,17 @@ from netspy.testing.servers import RedisServer, find_embedded_server, find_redis
 from netspy.testing.site import LocalSite
 from support.missing import missing
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first: whoever is free takes from the rest, and nobody waits for it at the end."""
+
+    def allowed_s(item: pytest.Item) -> float:
+        mark = item.get_closest_marker("timeout") if item.get_closest_marker("fault") else None
+        return float(mark.args[0]) if mark is not None else 0.0
+
+    items.sort(key=allowed_s, reverse=True)
+
+
 SERVERS = ["on PATH", pytest.param("embedded", marks=pytest.mark.faults_full)]
 """Every row runs on both; `make test` takes the first."""
 
