@@ -190,11 +190,11 @@ class RabbitLink:
 
     async def _connect(self) -> Session:
         aio_pika = library()
-        connection = await asyncio.wait_for(
-            aio_pika.connect(self.address.url, timeout=CONNECT_S), CONNECT_S + 1
-        )
+        # Not aio_pika.connect(): a connection that it doesn't bring about is closed by nobody.
+        connection = aio_pika.Connection(aio_pika.connection.make_url(self.address.url))
         self._count += 1
         try:
+            await asyncio.wait_for(connection.connect(timeout=CONNECT_S), CONNECT_S + 1)
             work = await asyncio.wait_for(connection.channel(publisher_confirms=False), CALL_S)
             publish = await asyncio.wait_for(connection.channel(on_return_raises=True), CALL_S)
             session = Session(self._count, connection, work, publish)
