@@ -200,6 +200,34 @@ def test_row_32_a_store_away_for_a_while_pauses_the_crawl_and_gets_every_row(hom
     assert home.total == 3000
 
 
+def test_waiting_for_a_store_is_no_time_of_a_callback(home):
+    """The outage is longer than SPIDER_TASK_MAX_SECONDS, and the callbacks wait for room all that time."""
+    back = threading.Event()
+
+    class Away(Memory):
+        def save_items(self, table, items):
+            if not back.is_set():
+                raise ConnectionRefusedError("port 3306")
+            super().save_items(table, items)
+
+    class Many(Air):
+        paths = tuple(f"/p/{n}" for n in range(12))
+
+        def parse(self, request, response):
+            for n in range(60):
+                yield {"url": request.url, "n": n}
+
+        def on_alert(self, kind, message):
+            if kind == "pipeline_down":
+                threading.Timer(2.5, back.set).start()
+
+    summary, _, _ = crawl(
+        Many, home, pipelines=[Away()], ITEM_STORE_PATIENCE=60, ITEM_RETRY_TIMES=0, ITEM_RETRY_BACKOFF=0.1,
+        SPIDER_TASK_MAX_SECONDS=1.0, ITEM_MAX_CACHED_COUNT=50, ITEM_BATCH_SIZE=20, CALLBACK_CHUNK=10,
+    )  # fmt: skip
+    assert (summary.items, summary.request_failed, summary.retry, summary.parse_error) == (720, 0, 0, 0)
+
+
 STOPPED = """
 import os
 import netspy as mw

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import random
 import time
 from collections.abc import Callable
@@ -168,10 +169,7 @@ class Crawl:
                 return
         else:
             self._shelf.ended(page.lease.site)
-        if self._items.full:
-            await self._items.room()
-        if self._outbox.full:
-            await self._outbox.room()
+        await self._room(page)
         page.started = time.monotonic()
         kind = self._callbacks.kind(page.function)
         if kind == "plain":
@@ -444,10 +442,15 @@ class Crawl:
             page.history = page.history or history
             if crash.armed:
                 crash.reached("after_children")
-        if self._items.full:
+        await self._room(page)
+
+    async def _room(self, page: Page) -> None:
+        """Wait for room in the buffers. It may take as long as a store is away, and is no time of the callback's own."""
+        if self._items.full or self._outbox.full:
+            page.started = math.inf
             await self._items.room()
-        if self._outbox.full:
             await self._outbox.room()
+            page.started = time.monotonic()
 
     # -- failure ---------------------------------------------------------------------------------------------
 
