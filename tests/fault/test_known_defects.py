@@ -129,7 +129,7 @@ class Breaks(DownloaderMiddleware):
 
 class Page(mw.Item):"""
 VALIDATE = """    def validate(self, request, response):
-        if request.url.endswith("/1"):
+        if request.url.endswith("/1") or env("ALL"):
             raise ValueError("broken validate")
 
     def parse(self"""
@@ -160,6 +160,9 @@ def test_w12_errors_outside_the_callback_are_counted_and_listed_and_all_failed_i
     }  # fmt: skip
     report = run.check(everything - {site.url("/d/1"), site.url("/d/2")}, failed=2, fetched_twice=0)
     note("W12", run, report)
+    # A job of its own, in which every page fails.
+    result = run.node(LISTS="2", ALL="1", REDIS_KEY_PREFIX="other").finish()
+    assert (result.returncode, result.summary["outcome"]) == (6, "all_failed")
 
 
 @pytest.mark.parametrize("way", ["netspy reset", "DEL"])
