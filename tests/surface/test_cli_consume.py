@@ -113,6 +113,7 @@ def test_rows_of_a_queue_are_stored_with_table_and_key_and_the_queue_is_empty(qu
     assert (again.summary["items"], again.summary["outcome"]) == (0, "nothing_to_do")
 
 
+@pytest.mark.slow
 def test_a_consumer_killed_between_store_and_acknowledgement_loses_nothing(queue):
     queue.write(books(700))
     settings = ["-s", "ITEM_BATCH_SIZE=100"]
@@ -125,6 +126,7 @@ def test_a_consumer_killed_between_store_and_acknowledgement_loses_nothing(queue
     assert 700 > result.summary["items"] >= 400 or "kafka" in queue.address
 
 
+@pytest.mark.slow
 def test_sigterm_stores_what_was_read_and_leaves_the_rest(queue):
     queue.write(books(3000, key=False))
     with queue.start("-o", "out.jsonl", "-s", "ITEM_BATCH_SIZE=20", "--table", "x") as running:

@@ -109,6 +109,11 @@ class AmqpTaskSource:
                 self._arrived.append(message)
                 self._news.set()
 
+        # A queue that moved or was deleted ends the consumer, and nothing else.
+        channel: Any = await session.work.get_underlay_channel()
+        cancelled = getattr(channel, "on_consumer_cancel_callbacks", None)
+        if cancelled is not None:
+            cancelled.add(lambda *_args: setattr(session, "broken", True))
         await queue.consume(take_in)
 
     async def _declare(self, session: Session) -> None:

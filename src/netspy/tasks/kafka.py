@@ -111,13 +111,20 @@ class KafkaTaskSource:
         brokers.library()
         thread = self._thread = KafkaThread(self._address, self.topic, self.group, self._most_open)
         thread.start()
-        started = time.monotonic()
+        end = time.monotonic() + self._start_timeout_s
+        for topic in (self.topic, self.failed_topic):
+            await self._find(thread, topic, end)
+        await self._asked(thread.subscribe)
+        await self._until(thread.assigned.is_set, min(_JOIN_S, self._start_timeout_s))
+
+    async def _find(self, thread: KafkaThread, topic: str, end: float) -> None:
+        """Wait until the brokers know the topic, which some of them make at this first use."""
         last = trouble = ""
         while True:
-            left = started + self._start_timeout_s - time.monotonic()
+            ask_s = max(0.1, min(PROBE_S, end - time.monotonic()))
             try:
-                if await self._asked(partial(thread.partitions, max(0.1, min(PROBE_S, left)))):
-                    break
+                if await self._asked(partial(thread.partitions, ask_s, topic)):
+                    return
             except Exception as error:
                 trouble = brokers.trouble_of(error)
                 last = brokers.one_line(error)
@@ -125,17 +132,13 @@ class KafkaTaskSource:
                 if refused is not None:
                     await self.close()
                     raise brokers.unusable(self._address, refused) from None
-            left = started + self._start_timeout_s - time.monotonic()
+            left = end - time.monotonic()
             if left <= 0:
                 await self.close()
                 if trouble == "topic":
-                    raise brokers.no_topic(self._address, self.topic) from None
+                    raise brokers.no_topic(self._address, topic)
                 raise self._unavailable(last, self._start_timeout_s)
             await asyncio.sleep(min(0.1, left))
-        if not self.consumes:
-            return
-        await self._asked(thread.subscribe)
-        await self._until(thread.assigned.is_set, min(_JOIN_S, self._start_timeout_s))
 
     async def _asked(self, function: Callable[[], T]) -> T:
         """What a call gives in the thread of the clients."""
@@ -145,7 +148,9 @@ class KafkaTaskSource:
         except (asyncio.CancelledError, ThreadGone):
             if thread.alive:
                 raise
-            raise StoreLostError(f"the connection to Kafka at {self.shown} is closed") from None
+            raise StoreLostError(
+                f"the connection to Kafka at {self.shown} {thread.broken or 'is closed'}"
+            ) from None
 
     async def _behind(self, places: Callable[[], tuple[dict[int, int], Marks, Marks]]) -> int:
         """How many messages lie between the places and the ends of their partitions."""

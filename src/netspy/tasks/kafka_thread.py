@@ -32,6 +32,7 @@ PROBE_S = 2.0
 """How long one question to the brokers may take, while nothing else is done."""
 _BATCH = 200
 _COMMIT_RETRY_S = 0.5
+_COMMIT_S = 30.0  # an answer to a commit that hasn't come by then won't come
 _CLOSE_S = 5.0
 
 
@@ -45,6 +46,7 @@ class KafkaThread:
         self.assigned = threading.Event()
         """Set while the group has told us which partitions are ours, be it none."""
         self.refused: Any = None  # the KafkaError that says waiting won't help
+        self.broken = ""  # why the thread has ended, when it wasn't told to
         self._group = group
         self._most_open = most_open
         self._offsets: dict[int, Offsets] = {}
@@ -56,6 +58,7 @@ class KafkaThread:
         self._admin: Any = None
         self._sending = 0
         self._committing = False
+        self._commit_began = 0.0
         self._commit_after = 0.0
         self._commit_waiters: list[Future[None]] = []
         self._thread = threading.Thread(target=self._run, name="netspy-kafka", daemon=True)
@@ -65,7 +68,11 @@ class KafkaThread:
     def start(self) -> None:
         """Make the consumer. Raises ConfigError."""
         self._consumer = brokers.make_consumer(
-            self.address, self._group, error_cb=self._on_error, on_commit=self._on_commit
+            self.address,
+            self._group,
+            error_cb=self._on_error,
+            on_commit=self._on_commit,
+            **{"enable.partition.eof": True},
         )
         self._thread.start()
 
@@ -94,10 +101,11 @@ class KafkaThread:
             [self.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
-    def partitions(self, timeout_s: float = PROBE_S) -> list[int]:
+    def partitions(self, timeout_s: float = PROBE_S, topic: str = "") -> list[int]:
         """The topic's partitions; [] while there are none yet. Raises KafkaException (away, no such topic)."""
         kafka = brokers.library()
-        found = self._asking.list_topics(self.topic, timeout=timeout_s).topics[self.topic]
+        name = topic or self.topic
+        found = self._asking.list_topics(name, timeout=timeout_s).topics[name]
         if found.error is not None:
             raise kafka.KafkaException(found.error)
         return sorted(found.partitions)
@@ -114,6 +122,8 @@ class KafkaThread:
         if fresh:
             for mark in self._consumer.committed(fresh, timeout=PROBE_S):
                 places[mark.partition] = mark.offset
+        for number in running:
+            places[number] = max(places[number], self._offsets[number].end)
         return places, *self._ends(running)
 
     def undone(self) -> tuple[dict[int, int], Marks, Marks]:
@@ -214,6 +224,8 @@ class KafkaThread:
                 self._pause_and_resume()
             self._do_calls()
             self._leave()
+        except Exception as error:
+            self.broken = f"{type(error).__name__}: {brokers.one_line(error)}"
         finally:
             self._stopping = True
             self._refuse_calls()
@@ -246,11 +258,15 @@ class KafkaThread:
             self._take_in(one)
 
     def _take_in(self, message: Any) -> None:
-        if message.error() is not None:
-            if brokers.trouble_of(message.error()) == "config":
-                self.refused = message.error()
-            return
+        error = message.error()
         offsets = self._offsets.get(message.partition())
+        if error is not None:
+            if error.code() == brokers.library().KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                if offsets is not None:
+                    offsets.at_end(message.offset())
+            else:
+                self._on_error(error)
+            return
         if offsets is not None and offsets.delivered(message.offset()):
             self.arrived.append(message)
 
@@ -280,7 +296,8 @@ class KafkaThread:
         ]
 
     def _commit(self) -> None:
-        if self._committing or time.monotonic() < self._commit_after:
+        now = time.monotonic()
+        if now < self._commit_after or (self._committing and now < self._commit_began + _COMMIT_S):
             return
         due = self._due()
         if not due:
@@ -288,7 +305,7 @@ class KafkaThread:
             return
         kafka = brokers.library()
         try:
-            self._committing = True
+            self._committing, self._commit_began = True, now
             self._consumer.commit(offsets=due, asynchronous=True)
         except kafka.KafkaException:
             self._committing = False
@@ -330,12 +347,15 @@ class KafkaThread:
         for mark in marks:
             self._offsets.pop(mark.partition, None)
             self._paused.discard(mark.partition)
-        kept = [message for message in self.arrived if message.partition() in self._offsets]
-        self.arrived.clear()
-        self.arrived.extend(kept)
+        # Piece by piece, since the other thread takes from it meanwhile.
+        for _ in range(len(self.arrived)):
+            with suppress(IndexError):
+                message = self.arrived.popleft()
+                if message.partition() in self._offsets:
+                    self.arrived.append(message)
 
     def _on_error(self, error: Any) -> None:
-        if brokers.trouble_of(error) == "config":
+        if brokers.trouble_of(error) == "config" or (error.fatal() and self._producer is None):
             self.refused = error
 
     def _leave(self) -> None:

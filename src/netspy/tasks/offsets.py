@@ -16,6 +16,8 @@ class Offsets:
         self._open: deque[int] = deque()
         self._settled: set[int] = set()
         self._position: int | None = None  # what may be committed
+        self.end = -1
+        """Everything before this offset has been delivered, markers that are no messages included."""
         self.committed: int | None = None  # what was committed last
 
     def __len__(self) -> int:
@@ -40,6 +42,18 @@ class Offsets:
             first = self._open.popleft()
             self._settled.discard(first)
             self._position = first + 1
+        self._skip()
+
+    def at_end(self, offset: int) -> None:
+        """The partition's end was reached, which lies at `offset`: behind the last message there may be markers of
+        transactions, which count as offsets and never arrive.
+        """
+        self.end = max(self.end, offset)
+        self._skip()
+
+    def _skip(self) -> None:
+        if not self._open and self._position is not None:
+            self._position = max(self._position, self.end)
 
     @property
     def due(self) -> int | None:

@@ -50,14 +50,10 @@ def decode_value(body: bytes, *, ours: bool) -> Any:
 
 def token_of(text: str) -> str:
     """`text` as a token: itself, or a digest when it is too long or holds what a token may not."""
-    if (
-        text
-        and len(text.encode("utf-8", "surrogatepass")) <= MAX_TOKEN_BYTES
-        and "{" not in text
-        and "}" not in text
-    ):
+    data = text.encode("utf-8", "surrogatepass")
+    if 0 < len(data) <= MAX_TOKEN_BYTES and text.isprintable() and not {"{", "}"} & set(text):
         return text
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return blake2b(data, digest_size=16).hexdigest()
 
 
 class SettledLately:
