@@ -67,6 +67,22 @@ def test_signals_after_the_last_line_change_neither_the_exit_code_nor_the_output
     assert "Exception ignored" not in result.stderr
 
 
+@pytest.mark.parametrize("gap_s", [0.0, 0.05, 0.2])
+def test_one_press_after_the_other_from_the_first_to_the_end_is_a_stop_or_a_forced_one(begin, gap_s):
+    with begin(HANGS + ENDINGS["nothing"]) as script:
+        script.interrupt()
+        script.wait_line("once more to leave at once")
+        time.sleep(0.15 + gap_s)  # near the end of the graceful stop, before it and after it
+        while script.alive:
+            script.interrupt()
+            time.sleep(0.001)
+        result = script.finish(10)
+    assert result.returncode in {130, 137}
+    assert result.summary["exit_code"] == result.returncode
+    assert result.stdout.splitlines()[-1].startswith(SUMMARY_MARK)
+    assert "Traceback" not in result.stderr
+
+
 def test_what_holds_the_process_up_after_the_last_line_is_left_behind_at_a_further_signal(begin):
     with begin(
         HANGS + "threading.Thread(target=time.sleep, args=(60,)).start()\nHangs().start()\n"

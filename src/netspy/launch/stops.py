@@ -74,7 +74,9 @@ class Stops:
     def _held(self, _number: int, _frame: FrameType | None) -> None:
         self._count += 1
         if self._count > 1 and self._forced is not None:
-            self._forced()
+            # Once: a third signal must not begin it again in the middle of the last line.
+            forced, self._forced = self._forced, None
+            forced()
 
     def _late(self, number: int, frame: FrameType | None) -> None:
         on_its_way = self._exit is not None and self._exit() is not None
