@@ -9,6 +9,8 @@ import sqlite3
 import sys
 import uuid
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,8 +20,11 @@ from netspy.pipelines.dead_letter import DeadLetterFile
 from netspy.pipelines.loader import load_pipelines
 from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
+from netspy.testing.kafka_mock import KafkaMock
 from netspy.testing.leash import wait_until
+from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
 from netspy.testing.runner import run_command, start_command
+from support.missing import missing
 
 NETSPY = [sys.executable, "-m", "netspy.cli"]
 KINDS = ["rabbitmq", "kafka", "list", "stream"]
@@ -247,3 +252,35 @@ def test_a_wrong_call_is_one_line_and_an_exit_code(arguments, code, text, workdi
     assert said.err.count("\n") == 1, said.err
     assert "geheim" not in said.err
     assert said.out == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rabbitmq", "kafka"])
+def test_a_broker_that_goes_away_while_rows_are_written_and_stored_loses_none(kind, tmp_path):
+    if kind == "rabbitmq":
+        if find_rabbitmq_server() is None:
+            missing("no rabbitmq-server on this machine")
+        server = RabbitServer()
+        away, back = "kill", "start"
+    else:
+        server, away, back = KafkaMock(partitions=2), "down", "up"
+    with server:
+        urls = {"rabbit_url": getattr(server, "url", ""), "kafka": server}
+        queue = Queue(kind, SimpleNamespace(getfixturevalue=urls.__getitem__), tmp_path)
+        with queue.start("-o", "out.db", "-s", "ITEM_BATCH_SIZE=50") as running:
+            queue.write(books(200))
+            assert wait_until(lambda: len(queue.stored()) >= 100, 30)
+            getattr(server, away)()
+            with ThreadPoolExecutor(1) as pool:
+                writing = pool.submit(
+                    queue.write, [Row("books", {"n": n}, unique_key=("n",)) for n in range(200, 500)]
+                )
+                running.wait_line("is away; waiting for it")
+                getattr(server, back)()
+                writing.result(60)
+            assert wait_until(lambda: len(queue.stored()) == 500, 60)
+            running.signal(signal.SIGTERM)
+            result = running.finish(30).check(143)
+    assert queue.stored() == Counter(range(500))
+    assert "is back after" in result.stderr
+    assert result.summary["item_failed"] == 0
