@@ -38,6 +38,7 @@ _PAUSE_S = 0.05
 _AT_A_TIME = 8  # task_requests that wait for something, side by side
 _LOOK_S = 0.5  # between two looks whether held tasks have come to their end
 _LONGEST_PAUSE_S = 60.0
+_ALONE_AT = 3  # the delivery at which a suspect task comes alone: whoever survives that is innocent
 
 
 class Feeder:
@@ -318,7 +319,7 @@ class Feeder:
 
     async def _draw(self, task: Task) -> tuple[Task, list[NewEntry] | None]:
         """The requests of a task; all but the last chunk of them are in the frontier already. None: there are none."""
-        if self._counts_deaths and task.deliveries > self._settings.SPIDER_MAX_DELIVERIES:
+        if self._counts_deaths and task.deliveries > max(self._settings.SPIDER_MAX_DELIVERIES, _ALONE_AT):
             why = f"its node died {task.deliveries - 1} times before it was turned into requests"
             self._complaints.error("poison", f"{self._spider.name}: task {str(task.value)[:MAX_TEXT]}: {why}")
             self._counters.inc("poisoned")
