@@ -220,6 +220,20 @@ def test_rows_that_can_be_neither_stored_nor_dead_lettered_are_not_acknowledged(
     assert in_list.stored() == Counter(range(5))
 
 
+def test_a_stop_while_the_store_is_away_leaves_the_rows_in_the_queue(in_list):
+    in_list.write(books(5))
+    (in_list.folder / "away.py").write_text(
+        "class Away:\n    def save_items(self, table, items):\n        raise ConnectionError('no store')\n"
+    )
+    with in_list.start("--pipeline", "away.Away", "-s", "SPIDER_STOP_TIMEOUT=0.3") as running:
+        running.wait_line("stores nothing at the moment")
+        running.signal(signal.SIGTERM)
+        result = running.finish(30).check(143)
+    assert "5 row(s) could not be stored in time and stay in the queue" in result.stderr
+    assert not (in_list.folder / "failed_items.jsonl").exists()
+    assert in_list.consume("-o", "out.db", "--once").check().summary["items"] == 5
+
+
 def test_the_same_queue_is_not_written_back_into(queue):
     result = queue.consume("--pipeline", queue.path, "--once")
     result.check(3)

@@ -23,7 +23,7 @@ from netspy.messages.row import DeadRow, Row
 
 if TYPE_CHECKING:
     from netspy.observe.counters import Counters
-    from netspy.pipelines.writer import BatchWriter, DeadLetters
+    from netspy.pipelines.writer import BatchWriter, DeadLetters, WriteResult
     from netspy.settings import Settings
     from netspy.tasks.contract import Backlog, Task, TaskSource
 
@@ -75,9 +75,10 @@ class Consumer:
         """The source has answered."""
 
     def stop(self) -> None:
-        """Finish the batch that is being written, within SPIDER_STOP_TIMEOUT, and leave."""
+        """Finish the batch that is being written, within SPIDER_STOP_TIMEOUT, and leave. A batch that takes longer is
+        given back: the queue keeps rows better than this machine's dead letters do.
+        """
         self._stop.set()
-        self._writer.hurry(time.monotonic() + self._settings.SPIDER_STOP_TIMEOUT)
         self._source.give_up_waiting()
 
     async def run(self) -> None:
@@ -182,7 +183,7 @@ class Consumer:
     # storing
 
     async def _store(self, batch: Sorted) -> bool:
-        """False when nothing more could be done before the stop: not even dead-lettering worked."""
+        """False when the rows were not stored before the stop, nor dead-lettered."""
         wait_s = _STUCK_FIRST_S
         bad = batch.bad
         while True:
@@ -193,7 +194,9 @@ class Consumer:
                     self._log.warning("{} row(s) are dead-lettered: {}", len(bad), bad[0].error)
                     bad = []
                 if batch.rows:
-                    result = await self._writer.write(batch.rows)
+                    result = await self._written(batch.rows)
+                    if result is None:
+                        return False
                     self._counters.inc("items", result.stored)
                     self._counters.inc("item_failed", result.failed)
             except (PipelineError, OSError) as error:
@@ -210,6 +213,26 @@ class Consumer:
             else:
                 self._stuck = False
                 return True
+
+    async def _written(self, rows: list[Row]) -> WriteResult | None:
+        """None when the time to stop was over before the rows were stored."""
+        writing = asyncio.ensure_future(self._writer.write(rows))
+        stopping = asyncio.ensure_future(self._time_is_over())
+        both: set[asyncio.Future[Any]] = {writing, stopping}
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if writing.done():
+                return writing.result()
+            self._log.warning("{} row(s) could not be stored in time and stay in the queue", len(rows))
+            return None
+        finally:
+            for one in both:
+                one.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+
+    async def _time_is_over(self) -> None:
+        await self._stop.wait()
+        await asyncio.sleep(self._settings.SPIDER_STOP_TIMEOUT)
 
     async def _progress(self) -> None:
         every_s = self._settings.METRICS_LOG_INTERVAL
