@@ -15,9 +15,11 @@ from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
 from netspy.settings import Settings
 from netspy.tasks.amqp import AmqpTaskSource
 from netspy.tasks.kafka import KafkaTaskSource
+from netspy.tasks.redis_stream import RedisStreamSource
 from netspy.testing.kafka_mock import UNKNOWN_TOPIC, KafkaMock
 from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
 from netspy.testing.runner import start_script
+from netspy.testing.servers import RedisServer
 from support.missing import missing
 
 SETTINGS = Settings(REDIS_START_TIMEOUT=2.0)
@@ -476,3 +478,87 @@ def test_addresses_keep_their_passwords_to_themselves():
     rabbit_found = read_rabbit("amqps://me:p%40ss@host/my%2Fvhost?heartbeat=5", name="X")
     assert rabbit_found.url == "amqps://me:p%40ss@host:5671/my%2Fvhost?heartbeat=5"
     assert rabbit_found.shown == "amqps://me:***@host/my%2Fvhost?heartbeat=5"
+
+
+# ---- Redis streams
+
+
+def stream(redis_url, name, **options):
+    return RedisStreamSource(Settings(REDIS_URL=redis_url), name, **{"lease_s": 0.3, **options})
+
+
+async def test_stream_entries_of_a_consumer_that_keeps_them_are_not_given_to_another(redis_url, name):
+    first, second = stream(redis_url, name), stream(redis_url, name)
+    await first.open()
+    await second.open()
+    await first.add([1, 2])
+    held = await first.take(5)
+    end = time.monotonic() + 0.8
+    while time.monotonic() < end:  # more than two leases
+        await first.keep(held[:1])
+        await asyncio.sleep(0.05)
+    [other] = await second.take(5)
+    assert (other.value, other.token, other.deliveries) == (2, held[1].token, 2)
+    await second.settled([other])
+    await first.settled(held)  # one of them is gone already
+    assert await second.take(5) == []
+    assert (await second.backlog())[:2] == (0, 0)
+    await first.close()
+    await second.close()
+
+
+async def test_stream_of_others_gives_its_fields_and_keeps_what_is_unreadable_apart(
+    redis_url, redis_server, name
+):
+    client = redis_server.client(decode_responses=False)
+    client.xadd(name, {"url": "https://example.com/", "n": "5"})
+    client.xadd(name, {"row": '{"a": [1]}'})
+    client.xadd(name, {"row": "<xml/>"})
+    client.xadd(name, {"x": b"\xff"})
+    source = stream(redis_url, name)
+    await source.open()
+    assert [t.value for t in await source.take(9)] == [{"url": "https://example.com/", "n": "5"}, {"a": [1]}]
+    assert (await source.backlog())[:2] == (0, 2)
+    [(_, broken), (_, other)] = client.xrange(f"{name}:failed")
+    assert broken[b"row"] == b"<xml/>"
+    assert b"no JSON" in broken[b"error"]
+    assert b"no UTF-8" in other[b"error"]
+    await source.close()
+    client.close()
+
+
+async def test_stream_deleted_under_a_consumer_is_made_again(redis_url, redis_server, name):
+    source = stream(redis_url, name)
+    await source.open()
+    client = redis_server.client()
+    client.delete(name)
+    assert await source.take(5) == []
+    await source.add(["after"])
+    assert [task.value for task in await source.take(5)] == ["after"]
+    client.close()
+    await source.close()
+
+
+async def test_stream_key_of_another_type_is_one_clear_error(redis_url, redis_server, name):
+    client = redis_server.client()
+    client.rpush(name, "mine")
+    source = stream(redis_url, name)
+    with pytest.raises(ConfigError, match=f"{name}' is no stream"):
+        await source.open()
+    assert client.lrange(name, 0, -1) == ["mine"]
+    client.close()
+    await source.close()
+
+
+async def test_stream_survives_a_restart_of_its_server(name):
+    with RedisServer(appendfsync="always") as server:
+        source = stream(server.url, name)
+        await source.open()
+        await source.add([1, 2, 3])
+        held = await source.take(2)
+        server.kill()
+        settling = asyncio.create_task(source.settled(held))
+        await asyncio.to_thread(server.start)
+        await settling
+        assert [task.value for task in await source.take(5)] == [3]
+        await source.close()
