@@ -9,31 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from netspy import crash
+from netspy.engine.actions import Action
 from netspy.engine.contract import Alert, LoggerLike
 from netspy.errors import ConfigError, SpiderError
 from netspy.observe.faults import what
 
-if TYPE_CHECKING:
-    from netspy.engine.page import Page
-
-current: ContextVar[Page | None] = ContextVar("netspy_page", default=None)
-"""The page whose callback or hook runs here; None outside of them."""
-
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0
 _PER_STEP = 500
-
-
-class Action(NamedTuple):
-    """`kind` names who carries it out. `on_success`: dropped when the callback raises, since the page comes again."""
-
-    kind: str
-    value: Any
-    on_success: bool = False
 
 
 Doer = Callable[[Sequence[Any]], Awaitable[None]]

@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from netspy import crash
-from netspy.engine.after_store import AfterStore, current
+from netspy.engine.actions import current
+from netspy.engine.after_store import AfterStore
 from netspy.engine.callbacks import Callbacks
 from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike, LoggerLike

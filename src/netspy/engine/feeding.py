@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from netspy import crash
-from netspy.engine.after_store import current
+from netspy.engine.actions import current
 from netspy.engine.callbacks import kind_of
 from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike, LoggerLike

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from netspy.engine.after_store import Action, AfterStore
+from netspy.engine.actions import Action
+from netspy.engine.after_store import AfterStore
 from netspy.engine.yields import Origin
 from netspy.messages.entry import Lease, NewEntry
 from netspy.messages.request import Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from netspy.engine.after_store import Action, current
+from netspy.engine.actions import Action, current
 from netspy.errors import SpiderError
 from netspy.messages.item import snake_case
 from netspy.messages.request import Request

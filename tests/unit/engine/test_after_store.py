@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from netspy.engine import after_store
-from netspy.engine.after_store import Action, AfterStore
+from netspy.engine.actions import Action
+from netspy.engine.after_store import AfterStore
 from netspy.errors import SpiderError
 
 

@@ -1,0 +1,20 @@
+"""What callbacks ask for beside requests and items, and the page that they run for. Light: the spider classes import it."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from netspy.engine.page import Page
+
+current: ContextVar[Page | None] = ContextVar("netspy_page", default=None)
+"""The page whose callback or hook runs here; None outside of them."""
+
+
+class Action(NamedTuple):
+    """`kind` names who carries it out. `on_success`: dropped when the callback raises, since the page comes again."""
+
+    kind: str
+    value: Any
+    on_success: bool = False
