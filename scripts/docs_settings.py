@@ -123,7 +123,8 @@ REFUSED_ZH = {
     "METRICS_PROMETHEUS_PORT": "还没有 Prometheus 导出；请读汇总行或用 `netspy status`",
 }
 UNITS_ZH = {
-    "s": "秒", "requests": "个请求", "rows": "行", "files": "个文件", "tries": "次", "pages": "页", "items": "条", "deliveries": "次", "threads": "个线程", "connections": "个连接",
+    "s": "秒", "requests": "个请求", "rows": "行", "files": "个文件", "tries": "次", "pages": "页", "items": "条",
+    "deliveries": "次", "threads": "个线程", "connections": "个连接",
     "values": "个值", "path": "路径", "URL": "URL", "tasks": "个任务", "polls": "次", "hops": "跳", "bytes": "字节",
     "fingerprints": "个指纹", "layers": "层", "BATCH_INTERVAL_UNIT": "BATCH_INTERVAL_UNIT", "": "",
 }  # fmt: skip

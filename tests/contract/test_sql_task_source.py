@@ -181,7 +181,9 @@ def test_what_a_url_says():
         "batch_status",
         "update_time",
     )
-    with pytest.raises(ConfigError, match=r"names no table; add it, e\.g\. sqlite:///a\.db\?table=crawl_task"):
+    with pytest.raises(
+        ConfigError, match=r"names no table; add it, e\.g\. sqlite:///a\.db\?table=crawl_task"
+    ):
         read_table_url("sqlite:///a.db", settings)
     with pytest.raises(ConfigError, match="'tabel' is none of mysql's") as caught:
         read_table_url("mysql://me:secret@db/crawls?tabel=t", settings)

@@ -70,10 +70,11 @@ def canonical(url: str, ignore: Ignore | None = None) -> str:
     escapes of unreserved characters decoded, others in upper case (RFC 3986 6.2.2). No parameter is left out
     unless `ignore` says so. Raises InvalidUrlError.
     """
+    given = url
     if "#" in url:
         url = url[: url.index("#")]
     if _in_order(url) is None or "/." in url or ("%2" in url and _dotted(url) is not None):
-        url = _outlaws(_percent, wire(url))
+        url = _outlaws(_percent, wire(given))
     if "%" in url:
         url = _escape(_one_escape, url)
     cut = url.find("?")
@@ -101,13 +102,16 @@ def wire(url: str) -> str:
     segments resolved, the host lower-cased and put through IDNA (UTS 46, non-transitional). Raises
     InvalidUrlError.
     """
+    given = url
     if "#" in url:
         url = url[: url.index("#")]
     if _sendable(url) is not None and "/." not in url and ("%2" not in url or _dotted(url) is None):
         return url
-    head, mark, query = url.strip(_EDGES).translate(_INSIDE).partition("?")
+    head, mark, query = given.strip(_EDGES).translate(_INSIDE).partition("#")[0].partition("?")
     try:
-        return _serialise(head) + mark + _not_in_query(_percent, query)
+        # What would be cut off at the end of a URL is a part of it in front of its query or fragment.
+        sent = _serialise(head) if head[-1:] not in _EDGES else _serialise(head + "?")[:-1]
+        return sent + mark + _not_in_query(_percent, query)
     except ValueError:  # a lone surrogate in the query is one, too (UnicodeEncodeError)
         raise _invalid(url) from None
 

@@ -113,6 +113,8 @@ TEXTS = st.text(
 @example("http%%331")
 @example("?%%32e/./%2")
 @example("?&&#")
+@example("\x08?")
+@example("/a #b")
 def test_normalising_twice_changes_nothing_more(tail: str) -> None:
     ignore = compile_ignore(["a*"])
     for url in (f"http://e.com/{tail}", f"https://e.com:8080{tail}", f"http://e.com/x?{tail}"):
