@@ -69,7 +69,8 @@ def test_outside_a_spider_the_default_does_it(monkeypatch) -> None:
     assert asyncio.run(script()) == ("default", URL)
 
 
-def test_where_nobody_downloads_the_error_says_what_to_do() -> None:
+def test_where_nobody_downloads_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sub_download, "default", None)  # set by the first use of `netspy.Request`
     with pytest.raises(RequestError, match="no callback is running"):
         Request(URL).download()
     with pytest.raises(RequestError, match="no callback is running"):
