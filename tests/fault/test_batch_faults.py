@@ -52,6 +52,14 @@ def monitor(run, role="once", **env):
     return run.node(ROLE=role, **env)
 
 
+def dismiss(run, *workers):
+    """Stop workers, however lately they were started."""
+    for one in workers:
+        run.wait(lambda one=one: run.node_ids(one), "the worker has started")
+        one.terminate()
+    run.finish(*workers, code=143)
+
+
 def settled(run):
     found = states(run.folder)
     return found.get(1, 0) + found.get(-1, 0)
@@ -64,9 +72,7 @@ def finish(run, *masters, workers, tasks, failed=0, batches=1, fetched_twice=HEL
     assert records(run.folder)[-1] == (tasks - failed, failed, tasks, 1)
     assert len(records(run.folder)) == batches
     assert states(run.folder) == {state: n for state, n in ((1, tasks - failed), (-1, failed)) if n}
-    for one in workers:
-        one.terminate()
-    run.finish(*workers, code=143)
+    dismiss(run, *workers)
     assert run.client.get("netspy:Crawl:batch_done") == str(batches).encode()
     assert run.client.exists("netspy:Crawl:batch_monitor_lock") == 0
     for key in ("batch_pending", "batch_pending:failed"):
@@ -365,8 +371,7 @@ def test_every_bad_end_of_a_task_is_failed_in_the_table_and_the_batch_ends(eithe
     heard = "\n".join(node.stderr for node in run.nodes)
     assert "Crawl.update_task(4711): 'crawl_task' has no such row" in heard
     assert one.alive
-    one.terminate()
-    run.finish(one, code=143)
+    dismiss(run, one)
 
 
 # -- outages in each role
@@ -434,6 +439,5 @@ def test_the_database_away_in_the_middle_of_a_batch(either_url, crawl, site, own
         run.recovered()
         [result] = run.finish(master)
         assert result.summary["tasks_done"] == 80
-        one.terminate()
-        run.finish(one, code=143)
+        dismiss(run, one)
         note("38", run, run.check(run.expected, fetched_twice=HELD))
