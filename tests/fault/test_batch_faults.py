@@ -72,12 +72,13 @@ def finish(run, *masters, workers, tasks, failed=0, batches=1, fetched_twice=HEL
     assert records(run.folder)[-1] == (tasks - failed, failed, tasks, 1)
     assert len(records(run.folder)) == batches
     assert states(run.folder) == {state: n for state, n in ((1, tasks - failed), (-1, failed)) if n}
+    # The batch is done when its tasks are marked; the acks of their pages follow, also those of a dead worker.
+    run.wait(lambda: not run.client.hlen("netspy:Crawl:open_tasks"), "no request of a task is left")
     dismiss(run, *workers)
     assert run.client.get("netspy:Crawl:batch_done") == str(batches).encode()
     assert run.client.exists("netspy:Crawl:batch_monitor_lock") == 0
     for key in ("batch_pending", "batch_pending:failed"):
         assert run.client.llen(f"netspy:Crawl:{key}") == 0
-    assert run.client.hlen("netspy:Crawl:open_tasks") == 0
     return run.check(run.expected, fetched_twice=fetched_twice)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import pytest
 from task_support import HEAD, NOTHING, QUICK, TASKS, failed_tasks, left_in_list, push, serve_tasks
 
@@ -90,8 +92,6 @@ FETCHING = TASKS.replace(
 
 
 def rows_to_fetch(folder, count):
-    import sqlite3
-
     with sqlite3.connect(folder / "rows.db") as db:
         db.execute("CREATE TABLE row (id INTEGER PRIMARY KEY, taken INTEGER NOT NULL)")
         db.executemany("INSERT INTO row VALUES (?, 0)", [(n,) for n in range(count)])
