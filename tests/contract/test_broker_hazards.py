@@ -122,7 +122,7 @@ async def test_rabbitmq_gives_the_tasks_of_a_killed_process_to_another(rabbit_ur
     await drain(after, set(range(300)) - done, rest)
     assert set(rest) | done == set(range(300))
     assert max(rest.values()) == 1
-    assert await after.take(10) == []
+    assert {task.value for task in await after.take(10)} <= done
     await after.close()
 
 
@@ -137,8 +137,8 @@ async def main():
     while True:
         tasks = await source.take(10)
         for task in tasks[:5]:
+            print("settles", task.value, flush=True)  # before it does: a kill may come in between
             await source.settled([task])
-            print("settled", task.value, flush=True)
         if tasks:
             print("holds", len(tasks[5:]), flush=True)
 
@@ -148,11 +148,11 @@ asyncio.run(main())
 
 def take_in_a_process_and_kill_it(address, folder):
     with start_script(TAKER, cwd=folder, args=[address]) as script:
-        script.wait_line("settled 4")
+        script.wait_line("settles 4")
         script.wait_line("holds")
         script.kill()
         output = script.finish().stdout
-    return {int(n) for n in re.findall(r"^settled (\d+)$", output, re.M)}
+    return {int(n) for n in re.findall(r"^settles (\d+)$", output, re.M)}
 
 
 async def test_rabbitmq_messages_of_others_are_tasks_and_broken_ones_go_to_the_failed_queue(rabbit_url, name):
@@ -326,11 +326,11 @@ async def test_kafka_gives_the_tasks_of_a_killed_process_to_another(kafka, name,
     address = f"kafka://{kafka.servers}/{name}?group=g-{name}&{QUICK}"
     script = TAKER.replace("task.value, flush", "'4', task.value, flush")
     with start_script(script, cwd=tmp_path, args=[address]) as running:
-        running.wait_line("settled 4")
+        running.wait_line("settles 4")
         running.wait_line("holds")
         running.kill()
         output = running.finish().stdout
-    done = {int(n) for n in re.findall(r"^settled 4 (\d+)$", output, re.M)}
+    done = {int(n) for n in re.findall(r"^settles 4 (\d+)$", output, re.M)}
     assert done
     after = kafka_source(kafka.servers, name)
     await after.open()
