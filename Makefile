@@ -7,7 +7,7 @@ TEST_WORKERS ?= 2
 FAST_TESTS := tests/unit tests/contract tests/surface
 LINTED := src tests examples scripts benchmarks
 
-.PHONY: help venv demo test test-stores faults check lint fast-tests servers bench chaos mutations long-run docs-settings lock clean
+.PHONY: help venv demo demo-batch test test-stores faults check lint fast-tests servers bench chaos mutations long-run docs-settings lock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ venv: $(STAMP) ## make or refresh the environment .venv (PYTHON=… names the in
 
 demo: $(STAMP) ## crawl a local shop with two node processes and an embedded Redis; Ctrl-C and again resumes
 	@$(BIN)/netspy demo
+
+demo-batch: $(STAMP) ## two batches of a task table: a master, two workers, one of them killed; everything arrives
+	@$(BIN)/netspy demo --batch
 
 test: $(STAMP) servers ## run the whole test suite (ARGS="-k name" for a part of it)
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)

@@ -17,6 +17,7 @@ Examples
   netspy demo
   netspy demo --processes 4 --dir /tmp/demo
   netspy demo --fresh            # forget a run that was stopped
+  netspy demo --batch            # a task table, a master and two workers, two batches, one worker killed
 
 \b
 Try while it runs
@@ -35,6 +36,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
+    *,
     folder: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where its data are.")] = Path(
         "demo-data"
     ),
@@ -44,12 +46,26 @@ def demo(
         bool, typer.Option("--fast", help="A shop that answers at once: over in seconds.")
     ] = False,
     delay_ms: Annotated[
-        str, typer.Option("--delay-ms", metavar="LOW:HIGH", help="Bounds of the shop's answer time.")
-    ] = "300:700",
+        str | None,
+        typer.Option("--delay-ms", metavar="LOW:HIGH", help="Bounds of the shop's answer time (300:700)."),
+    ] = None,
+    batch: Annotated[
+        bool, typer.Option("--batch", help="The batches of a BatchSpider: a master and two workers.")
+    ] = False,
 ) -> int:
     """Run it; the exit code is the run's."""
-    from netspy.testing.demo_run import Options, run_demo
+    from netspy.testing.demo_run import DELAY_MS, Options, checked_delay, run_demo
 
+    if batch:
+        from netspy.testing import demo_batch_run
+
+        if processes != 2 or fresh:
+            raise typer.BadParameter(
+                "--batch has two workers and begins anew each time; leave out -n and --fresh"
+            )
+        delay = checked_delay(delay_ms or demo_batch_run.DELAY_MS)
+        return demo_batch_run.run_batch_demo(Options(folder, fast=fast, delay_ms=delay), _say)
+    delay_ms = delay_ms or DELAY_MS
     return run_demo(Options(folder, processes, fast=fast, fresh=fresh, delay_ms=delay_ms), _say)
 
 

@@ -71,19 +71,24 @@ class ShopDemo(Spider):
             yield response.follow(link, callback=self.parse_product)
 
     def parse_product(self, _request: Request, response: Response) -> Iterator[Product]:
-        """One product. Prices are `$12.50` or `￥12.50`."""
+        """One product."""
         if response.encoding.lower().startswith("gb"):
             self.stats.inc("pages in GBK")
-        yield Product(
-            sku=response.css("p.sku b::text").get(),
-            title=response.css("h1.title::text").get(),
-            brand=response.css("p.brand a::text").get(),
-            price=_number(response.css("span.price::text").get()),
-            old_price=_number(response.css("del.old::text").get()),
-            stock=int(_number(response.css("p.stock::text").get()) or 0),
-            score=float(response.css("div.rating::attr(data-score)").get() or 0),
-            path=urlsplit(response.url).path,
-        )
+        yield Product(**read_product(response))
+
+
+def read_product(response: Response) -> dict[str, Any]:
+    """The values on a product's page. Prices are `$12.50` or `￥12.50`."""
+    return {
+        "sku": response.css("p.sku b::text").get(),
+        "title": response.css("h1.title::text").get(),
+        "brand": response.css("p.brand a::text").get(),
+        "price": _number(response.css("span.price::text").get()),
+        "old_price": _number(response.css("del.old::text").get()),
+        "stock": int(_number(response.css("p.stock::text").get()) or 0),
+        "score": float(response.css("div.rating::attr(data-score)").get() or 0),
+        "path": urlsplit(response.url).path,
+    }
 
 
 def _number(text: str | None) -> float | None:

@@ -47,14 +47,18 @@ class _Standing(NamedTuple):
     reasons: Counter[str]
 
 
+def checked_delay(text: str) -> str:
+    """The bounds of the shop's answer time as given. Raises ConfigError."""
+    if not re.fullmatch(r"\d{1,6}:\d{1,6}", text):
+        raise ConfigError(f"--delay-ms {text!r}: give two whole numbers of milliseconds, e.g. {DELAY_MS}")
+    return text
+
+
 def run_demo(options: Options, say: Say) -> int:
     """Run or go on with the demo; the exit code. Raises ConfigError and other NetspyError: one line each."""
     if options.processes < 1:
         raise ConfigError(f"--processes {options.processes}: give a whole number, 1 or more")
-    if not re.fullmatch(r"\d{1,6}:\d{1,6}", options.delay_ms):
-        raise ConfigError(
-            f"--delay-ms {options.delay_ms!r}: give two whole numbers of milliseconds, e.g. {DELAY_MS}"
-        )
+    checked_delay(options.delay_ms)
     folder = DemoFolder(options.folder)
     folder.open(
         waiting=lambda: say("The nodes of a demo that was killed are still stopping; waiting for them …")
