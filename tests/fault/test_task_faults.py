@@ -58,7 +58,7 @@ def test_a_node_killed_after_it_took_tasks_loses_none(crash_at, either_url, shop
     assert left_in_list(run) == NOTHING
     if crash_at.startswith("after_take"):
         assert before["taken"] > 0
-    note("40", run, report)
+    note("40" if crash_at.startswith("after_take") else "W24", run, report)
 
 
 def test_w2_300_of_300_with_a_node_killed_in_the_middle(either_url, shop, site, note):

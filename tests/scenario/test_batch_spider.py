@@ -227,6 +227,25 @@ def test_children_are_deduplicated_within_a_batch(monitor, numbered):
     assert [row["id"] for row in rows] == ["child"]
 
 
+def test_a_page_that_is_dropped_is_no_end_of_its_task_and_that_is_said(monitor, numbered, capfd):
+    class Choosy(Crawl):
+        tries = 0
+
+        def validate(self, request, response):
+            if request.url.endswith("/2") and Choosy.tries < 2:
+                Choosy.tries += 1
+                return False
+            return True
+
+    store = MemoryBatchStore(tasks_of(numbered, 3))
+    monitor(Choosy, store, BATCH_LOST_TASK_STALE=0.5)
+    assert closed(store) == (3, 0, 3, True)
+    assert [numbered.hits(f"/p/{n}") for n in (1, 2, 3)] == [1, 3, 1]
+    err = capfd.readouterr().err
+    assert err.count("without update_task") == 1
+    assert "/p/2 was dropped: validate returned False" in err
+
+
 # -- types (BAT-03)
 
 

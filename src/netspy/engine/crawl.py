@@ -276,6 +276,8 @@ class Crawl:
     def _drop(self, page: Page, why: str) -> None:
         self._counters.inc("dropped")
         self.complaints.info("dropped", f"dropped {page.request.url}: {why[:MAX_ERROR_CHARS]}")
+        if self._tasks is not None and not page.told:
+            self._look_for_report(page, f"{page.request.url} was dropped: {why[:200]}")
         page.finish(lambda: self._outbox.settle(page.lease, page.children, page.history))
 
     # -- callbacks -------------------------------------------------------------------------------------------
@@ -392,8 +394,8 @@ class Crawl:
                 self._counters.inc("tasks_done" if page.lease.task == "!0" else "tasks_failed")
             else:
                 self._counters.inc("request_ok")
-                if self._tasks is not None and not page.told:
-                    self._look_for_report(page, out)
+                if self._tasks is not None and not page.told and not out.children:
+                    self._look_for_report(page, page.request.url)
             if not out.rows and not page.pending and not page.put_early and not page.actions:
                 # The usual case: children and ack in one step of the store.
                 if crash.armed:
@@ -416,10 +418,10 @@ class Crawl:
             self.complaints.error(place, f"{place} raised {what(error)}, while handling {page.request.url}")
             await self._fail(page, error, logged=True)
 
-    def _look_for_report(self, page: Page, out: Yielded) -> None:
+    def _look_for_report(self, page: Page, how: str) -> None:
         """Whether a task's last page seems to have ended without a word about the task; said once per callback."""
         assert self._tasks is not None  # noqa: S101 - the caller checked
-        if not self._tasks.reported or out.children or page.put_early or not page.origin.task:
+        if not self._tasks.reported or page.put_early or not page.origin.task:
             return
         label = page.origin.label
         if label not in self._silent:
@@ -427,7 +429,7 @@ class Crawl:
             self._log.warning(
                 "{} ended for a task without update_task and without further requests ({}). Unless another page of the "
                 "task reports, it stays in process and is crawled again after BATCH_LOST_TASK_STALE",
-                label, page.request.url,
+                label, how,
             )  # fmt: skip
 
     async def _accept(self, page: Page, out: Yielded) -> None:
