@@ -37,7 +37,7 @@ FENCE = re.compile(r"(?:<!-- (?P<mark>run[^>]*?) -->\n+)?^```(?P<kind>\w*)\n(?P<
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 TEST_NAME = re.compile(r"`(tests/[\w/.]+\.py)(?:::(\w+))?`")
 SOURCE_NAME = re.compile(
-    r"`((?:src/netspy|frontier|engine|policy|messages|redisio|assembly|launch|observe|pipelines|downloader|spiders|cli|testing)/[\w/.]+\.(?:py|lua))`"
+    r"`((?:src/netspy|frontier|engine|policy|messages|redisio|assembly|launch|observe|pipelines|downloader|spiders|cli|testing|tasks)/[\w/.]+\.(?:py|lua))`"
 )
 
 
@@ -213,13 +213,14 @@ def runnable() -> list[Snippet]:
 def test_marked_snippets_run_as_written(snippet, site, tmp_path, request):
     news_site(site)
     source = snippet.code.replace("https://example.com", site.url("").rstrip("/"))
-    env = {"NETSPY_PROGRESS": "off", "NETSPY_RETRY_BACKOFF": "0"}
+    env = {"NETSPY_PROGRESS": "off", "NETSPY_RETRY_BACKOFF": "0", "NETSPY_TASK_POLL_INTERVAL": "0.2"}
+    env |= {"NETSPY_BATCH_MONITOR_INTERVAL": "0.3", "NETSPY_SPIDER_STARTUP_GRACE": "1"}
     if "redis" in snippet.mark:
         env["NETSPY_REDIS_URL"] = request.getfixturevalue("redis_url")
     if "embedded" in snippet.mark:
         env["NETSPY_REDIS_URL"] = "embedded"
         env["NETSPY_EMBEDDED_DATA_DIR"] = str(request.getfixturevalue("embedded_dir"))
-    if "__name__" not in source and "start(" not in source and "run(" not in source:
+    if not re.search(r"__name__|\b(?:start|run|start_monitor)\(", source):
         classes = re.findall(r"^class (\w+)\(mw\.(?:Air)?Spider\)", source, re.M)
         source += f"\n\n{classes[-1]}().start()\n"
     result = run_script(source, cwd=tmp_path, env=env, timeout=60)
