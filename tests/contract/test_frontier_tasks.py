@@ -74,6 +74,18 @@ async def test_the_closing_request_comes_first_and_says_how_many_failed(rig):
     assert (names([again]), again.task) == (["closing"], "!1"), "another try keeps the number"
 
 
+async def test_another_try_with_a_new_payload_stays_with_its_task(rig):
+    node = await rig.node()
+    await node.put([entry("a", task="t/1")], tasks=[TaskMark("t/1")])
+    [lease] = (await node.claim(1)).leases
+    await node.delay([(lease, 1.0, b'{"url":"https://example.com/again"}')])
+    rig.clock.advance(2)
+    [again] = (await node.claim(1)).leases
+    assert (names([again]), again.task) == (["again"], "t/1")
+    await settled(node, [again])
+    assert (await node.counts()).tasks_done == 1
+
+
 async def test_a_task_that_wants_to_hear_of_failure_only_hears_of_nothing_else(rig):
     node = await rig.node()
     marks = [TaskMark(t, closing=closing(t), only_failed=True) for t in ("t/1", "t/2")]

@@ -1,0 +1,172 @@
+"""TaskSpiders whose tasks come from RabbitMQ, Kafka and a SQL table: settled when their last page is, whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sqlite3
+
+import pytest
+
+from netspy.assembly.tasks import make_source
+from netspy.settings import Settings
+from netspy.testing.leash import wait_until
+from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
+from netspy.testing.runner import run_script, start_script
+from support.missing import missing
+
+SPIDER = """
+import os, sys, time
+import netspy as mw
+
+SITE = os.environ["SITE"]
+
+
+class Shop(mw.TaskSpider):
+    __custom_setting__ = dict(
+        ITEM_PIPELINES=["netspy.pipelines.sqlite.SqlitePipeline"], PROGRESS="off", CONCURRENT_REQUESTS_PER_DOMAIN=0,
+        TASK_POLL_INTERVAL=0.2, TASK_EXHAUST_POLLS=3, DONE_CHECK_INTERVAL=0.1, HEARTBEAT_INTERVAL=0.3, HEARTBEAT_STALE=1.5,
+        RETRY_BACKOFF=0.1,
+    )
+
+    def task_requests(self, task):
+        yield mw.Request(f"{SITE}/p/{task['id']}", cb_kwargs={"id": task["id"]})
+
+    def parse(self, request, response, id):
+        yield mw.Request(f"{SITE}/p/{id}/more", callback=self.more, cb_kwargs={"id": id})
+
+    def more(self, request, response, id):
+        time.sleep(float(os.environ.get("SLOW", "0")))
+        yield Page(id=id)
+
+
+class Page(mw.Item):
+    __table_name__ = "pages"
+    __unique_key__ = "id"
+
+
+if __name__ == "__main__":
+    Shop().start()
+"""
+
+
+def stored(folder):
+    if not (folder / "items.db").exists():
+        return []
+    with sqlite3.connect(folder / "items.db") as db:
+        try:
+            found = [row[0] for row in db.execute('SELECT id FROM "pages" ORDER BY id')]
+        except sqlite3.OperationalError:
+            found = []
+    db.close()
+    return found
+
+
+def asked(settings, call):
+    async def run():
+        source = make_source(settings, "Shop")
+        try:
+            await source.open()
+            return await call(source)
+        finally:
+            await source.close()
+
+    return asyncio.run(run())
+
+
+def table_of(path, count):
+    with sqlite3.connect(path) as db:
+        db.execute(
+            "CREATE TABLE tasks (id INTEGER PRIMARY KEY, batch_status INTEGER NOT NULL DEFAULT 0, "
+            "update_time TEXT DEFAULT CURRENT_TIMESTAMP)"
+        )
+        db.executemany("INSERT INTO tasks (id) VALUES (?)", [(n,) for n in range(count)])
+    db.close()
+
+
+class Place:
+    """One task source with `count` tasks in it, and how to see that none is left."""
+
+    def __init__(self, kind, request, count):
+        self.kind = kind
+        name = f"q{secrets.token_hex(4)}"
+        folder = request.getfixturevalue("workdir")
+        if kind == "rabbitmq":
+            self.source = f"{request.getfixturevalue('rabbit_url')}?queue={name}"
+        elif kind == "kafka":
+            mock = request.getfixturevalue("kafka")
+            mock.topic(name, 4)
+            mock.topic(f"{name}.failed", 1)
+            self.source = f"kafka://{mock.servers}/{name}?group={name}&partition.assignment.strategy=range&session.timeout.ms=6000"
+        else:
+            self.path = folder / "tasks.db"
+            table_of(self.path, count)
+            self.source = f"sqlite:///{self.path}?table=tasks"
+        self.env = {
+            "SITE": request.getfixturevalue("numbered").url("").rstrip("/"),
+            "NETSPY_REDIS_URL": request.getfixturevalue("redis_url"),
+            "NETSPY_TASK_SOURCE": self.source,
+        }
+        self.settings = Settings(TASK_SOURCE=self.source, HEARTBEAT_INTERVAL=0.3, HEARTBEAT_STALE=1.5)
+        if kind != "table":
+            asked(self.settings, lambda source: source.add([{"id": n} for n in range(count)]))
+
+    def left(self):
+        """How many tasks the source still has."""
+        if self.kind == "table":
+            with sqlite3.connect(self.path) as db:
+                found = db.execute("SELECT count(*) FROM tasks WHERE batch_status <> 1").fetchone()[0]
+            db.close()
+            return found
+        return asked(self.settings, lambda source: source.backlog()).waiting
+
+
+KINDS = ["rabbitmq", "kafka", "table"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_task_is_served_and_none_is_left_in_the_source(kind, request, workdir):
+    place = Place(kind, request, 40)
+    result = run_script(SPIDER, env=place.env, cwd=workdir, timeout=100).check(0)
+    assert stored(workdir) == list(range(40))
+    assert result.summary["tasks_taken"] == 40
+    assert place.left() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_node_killed_in_the_middle_leaves_no_task_undone(kind, request, workdir):
+    place = Place(kind, request, 60)
+    with start_script(SPIDER, env={**place.env, "SLOW": "0.1"}, cwd=workdir) as node:
+        wait_until(lambda: len(stored(workdir)) >= 5, 60)
+        node.kill()
+        node.finish()
+    assert len(stored(workdir)) < 60
+    run_script(SPIDER, env=place.env, cwd=workdir, timeout=100).check(0)
+    assert stored(workdir) == list(range(60))
+    assert place.left() == 0
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_killed_and_comes_back_loses_nothing_and_hangs_nothing(
+    request, workdir, numbered, redis_url
+):
+    if find_rabbitmq_server() is None:
+        missing("no rabbitmq-server on this machine")
+    with RabbitServer() as broker:
+        source = f"{broker.url}?queue=shop"
+        env = {
+            "SITE": numbered.url("").rstrip("/"),
+            "NETSPY_REDIS_URL": redis_url,
+            "NETSPY_TASK_SOURCE": source,
+        }
+        settings = Settings(TASK_SOURCE=source)
+        asked(settings, lambda made: made.add([{"id": n} for n in range(60)]))
+        with start_script(SPIDER, env={**env, "SLOW": "0.1"}, cwd=workdir) as node:
+            wait_until(lambda: len(stored(workdir)) >= 5, 60)
+            broker.kill()
+            wait_until(lambda: not broker.alive, 30)
+            broker.start()
+            node.finish(120).check(0)
+        assert stored(workdir) == list(range(60))
+        assert asked(settings, lambda made: made.backlog()).waiting == 0
