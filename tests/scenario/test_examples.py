@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TESTED = {
-    "async_callbacks.py", "docs_site.py", "errors_and_retries.py", "login.py", "news.py", "news_air.py", "own_pipeline.py",
-    "processes.py", "shop.py",
+    "async_callbacks.py", "crawl_table.py", "docs_site.py", "errors_and_retries.py", "login.py", "news.py", "news_air.py",
+    "own_pipeline.py", "processes.py", "product_tasks.py", "shop.py",
 }  # fmt: skip
 
 
@@ -232,6 +232,68 @@ def test_processes(site, tmp_path, embedded_dir):
     assert query(tmp_path, "SELECT count(*), count(DISTINCT url) FROM items") == [(200, 200)]
     [(processes,)] = query(tmp_path, "SELECT count(DISTINCT process) FROM items")
     assert processes >= 2
+    assert set(site.all_hits().values()) == {1}
+
+
+QUICK = {
+    "NETSPY_TASK_POLL_INTERVAL": "0.2",
+    "NETSPY_BATCH_MONITOR_INTERVAL": "0.3",
+    "NETSPY_RETRY_BACKOFF": "0.05",
+    "NETSPY_SPIDER_STARTUP_GRACE": "2",
+}
+
+
+def test_product_tasks(site, tmp_path, redis_url):
+    site.route(
+        "/product/",
+        lambda request: (
+            404
+            if request.path.endswith("/9")
+            else f'<b class="price">{request.path[9:]}.50</b><a class="similar" data-id="7"></a>'
+        ),
+        prefix=True,
+    )
+    env = {**QUICK, "NETSPY_REDIS_URL": redis_url}
+    path = script_of("product_tasks.py", site, tmp_path)
+    pushed = run_script(path, args=("push", "1", "2", "9"), cwd=tmp_path, env=env).check()
+    assert pushed.stdout == "pushed 3\n"
+    nodes = [start_script(path, cwd=tmp_path, env={"NETSPY_PROGRESS": "off", **env}) for _ in range(2)]
+    with nodes[0], nodes[1]:
+        results = [node.finish(60) for node in nodes]
+    assert sum(result.summary["tasks_taken"] for result in results) == 3 + 2
+    assert query(tmp_path, "SELECT id, price FROM product ORDER BY id") == [
+        (1, "1.50"),
+        (2, "2.50"),
+        (7, "7.50"),
+    ]
+    assert sum(result.stderr.count("product 9 could not be fetched") for result in results) == 1
+    # Both products name the same similar one: two tasks, both are served.
+    assert site.hits("/product/7") == 2
+
+
+def test_crawl_table(site, tmp_path, redis_url):
+    site.route("/page/", lambda request: 404 if request.path.endswith("/13") else "<h1>T</h1>", prefix=True)
+    env = {"NETSPY_PROGRESS": "off", "NETSPY_REDIS_URL": redis_url, **QUICK}
+    path = script_of("crawl_table.py", site, tmp_path)
+    run_script(path, args=("create",), cwd=tmp_path, env=env).check()
+    workers = [start_script(path, cwd=tmp_path, env=env) for _ in range(2)]
+    with workers[0], workers[1]:
+        once = run_script(path, args=("once",), cwd=tmp_path, env=env, timeout=60).check()
+        again = run_script(path, args=("once",), cwd=tmp_path, env=env, timeout=60).check()
+        for worker in workers:
+            worker.terminate()
+        results = [worker.finish(20).check(143) for worker in workers]
+    assert once.summary["reason"] == "batch 1: 39/40, 1 failed"
+    assert again.summary["outcome"] == "nothing_to_do"  # the next batch is due tomorrow
+    assert sum(result.summary["user"].get("lost pages", 0) for result in results) == 1
+    assert query(tmp_path, "SELECT count(*) FROM page") == [(39,)]
+    assert query(tmp_path, "SELECT batch_status, count(*) FROM page GROUP BY 1", "tasks.db") == [
+        (-1, 1),
+        (1, 39),
+    ]
+    assert query(tmp_path, "SELECT done_count, fail_count, is_done FROM page_batch_record", "tasks.db") == [
+        (39, 1, 1)
+    ]
     assert set(site.all_hits().values()) == {1}
 
 
