@@ -193,6 +193,9 @@ def trouble_of(error: BaseException) -> Trouble | None:
         return "type"
     if isinstance(error, e.ConnectionError | e.TimeoutError | OSError):
         return "away"
+    # What uvloop says of a write on a connection that the other side has closed a moment before.
+    if isinstance(error, RuntimeError) and text.endswith("the handler is closed"):
+        return "away"
     if isinstance(error, e.OutOfMemoryError):
         return "full"
     # redis-py takes the first word off the text when it has a class for it.
