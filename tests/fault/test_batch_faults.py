@@ -92,12 +92,12 @@ def finish(run, *masters, workers, tasks, failed=0, batches=1, fetched_twice=HEL
     "crash_at",
     [
         pytest.param("master_elected", marks=full),
-        "batch_reset",
+        pytest.param("batch_reset", marks=full),
         pytest.param("batch_created", marks=full),
         "batch_claimed",
         pytest.param("batch_pushed", marks=full),
-        "batch_counted",
-        "batch_finished",
+        pytest.param("batch_counted", marks=full),
+        pytest.param("batch_finished", marks=full),
     ],
 )
 def test_a_master_killed_at_any_step_is_succeeded_and_the_batch_ends(crash_at, either_url, crawl, note):
@@ -129,9 +129,9 @@ def test_a_master_killed_at_any_step_is_succeeded_and_the_batch_ends(crash_at, e
         pytest.param("after_claim", marks=full),
         pytest.param("in_fetch:5", marks=full),
         pytest.param("before_store", marks=full),
-        "after_store",
-        "before_ack",
-        "after_actions",
+        pytest.param("after_store", marks=full),
+        pytest.param("before_ack", marks=full),
+        pytest.param("after_actions", marks=full),
         pytest.param("after_settle", marks=full),
     ],
 )
@@ -227,6 +227,7 @@ def test_w22_a_stopped_master_gives_its_lock_up_and_the_next_one_works_at_once(e
 # -- W4
 
 
+@pytest.mark.faults_full
 def test_w4_the_second_batch_crawls_everything_again(either_url, crawl, site, note):
     run = crawl(either_url, 100)
     one = worker(run)
@@ -293,6 +294,7 @@ FORGETFUL = BATCH.replace(
 )
 
 
+@pytest.mark.faults_full
 def test_a_forgotten_update_task_is_warned_of_once_and_its_task_is_crawled_again(
     either_url, crawl, site, note
 ):
@@ -381,6 +383,7 @@ def test_every_bad_end_of_a_task_is_failed_in_the_table_and_the_batch_ends(eithe
 # -- outages in each role
 
 
+@pytest.mark.faults_full
 def test_redis_away_in_the_middle_of_a_batch(either_binary, own_server, crawl, site, note):
     server = own_server(either_binary, appendfsync="everysec")
     run = crawl(server.url, 80, delay=0.03)
@@ -409,6 +412,7 @@ def test_a_stop_while_redis_is_away_is_a_stop(either_binary, own_server, crawl, 
     assert result.summary["outcome"] == "stopped"
 
 
+@pytest.mark.faults_full
 def test_a_redis_that_forgot_everything_costs_a_second_try_and_no_task(either_url, crawl, site, note):
     """Its master goes on by itself; its worker ends loudly, as any node does, and is started again."""
     run = crawl(either_url, 60, delay=0.05, SPIDER_THREAD_COUNT="2")
@@ -466,7 +470,7 @@ class Database:
 @pytest.mark.parametrize(
     ("server", "seconds"),
     [
-        ("own_postgres", 2.0),
+        pytest.param("own_postgres", 2.0, marks=full),
         pytest.param("own_mariadb", 2.0, marks=full),
         # Longer than a call waits by itself.
         pytest.param("own_postgres", 45.0, marks=[full, pytest.mark.timeout(240)]),
@@ -491,6 +495,7 @@ def test_the_database_away_in_the_middle_of_a_batch(server, seconds, redis_url, 
         note("38", run, run.check(run.expected, fetched_twice=HELD))
 
 
+@pytest.mark.faults_full
 def test_a_database_that_does_not_answer_holds_up_no_stop(redis_url, crawl, site, postgres):
     with Database(postgres, 60, site) as table:
         run = crawl(redis_url, 60, delay=0.05, BATCH_STORE_URL=table.url, SPIDER_STOP_TIMEOUT="3")

@@ -36,9 +36,9 @@ def taken_over(run):
     "crash_at",
     [
         "after_take",
-        "after_take:2",
+        pytest.param("after_take:2", marks=full),
         pytest.param("after_task_put", marks=full),
-        "after_task_put:3",
+        pytest.param("after_task_put:3", marks=full),
         pytest.param("after_claim:2", marks=full),
         pytest.param("in_fetch:9", marks=full),
         pytest.param("before_store", marks=full),
@@ -117,7 +117,7 @@ def test_rows_that_fetch_tasks_marked_as_taken_survive_its_node(crash_at, either
     run.recovered()
     report = run.check(expected, fetched_twice=HELD)
     assert left_in_list(run) == NOTHING
-    note("40", run, report)
+    note("W24", run, report)
 
 
 GROWING = TASKS.replace(
@@ -126,7 +126,9 @@ GROWING = TASKS.replace(
 )
 
 
-@pytest.mark.parametrize("crash_at", ["after_actions", pytest.param("before_ack", marks=full)])
+@pytest.mark.parametrize(
+    "crash_at", [pytest.param("after_actions", marks=full), pytest.param("before_ack", marks=full)]
+)
 def test_tasks_added_on_a_page_are_there_before_the_page_is_done(crash_at, either_url, shop, site, note):
     assert GROWING != TASKS
     expected = serve_tasks(site, 60)
