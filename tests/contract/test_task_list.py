@@ -434,6 +434,9 @@ async def test_tasks_of_a_later_round_are_not_those_of_an_earlier_one_for_whoeve
     assert await pushed(second) == 1, "the next master goes on counting"
     await second.begin()
     assert await pushed(second, 2) == 0
+    await second.release()
+    await first.acquire()
+    assert await pushed(first, 2) == 0, "and begins anew with each batch"
     for one in (first, second, worker):
         await one.close()
 

@@ -267,6 +267,13 @@ def test_fetch_tasks_beside_another_task_source_is_refused(make, numbered):
 # -- nodes
 
 
+def test_tasks_in_the_memory_of_one_process_are_not_for_several(numbered, capfd):
+    with pytest.raises(SystemExit) as left:
+        shop_of(numbered)(TASK_SOURCE="memory").start(processes=2)
+    assert left.value.code == 3
+    assert "the tasks of Shop are in the memory of one process" in capfd.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_node_that_stays_serves_what_comes_later_and_leaves_when_told(redis_url, numbered):
     env = {"SITE": numbered.url(""), "NETSPY_REDIS_URL": redis_url, **QUICK_ENV}

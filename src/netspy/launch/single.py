@@ -46,6 +46,11 @@ def config_problem(spider: Any, processes: int) -> None:
     """What is wrong with the spider's declaration. Raises ConfigError."""
     if not isinstance(processes, int) or isinstance(processes, bool) or processes < 1:
         raise ConfigError(f"processes={processes!r}: give a whole number, 1 or more")
+    if processes > 1 and not spider.shared and spider.kind == "task":
+        raise ConfigError(
+            f"processes={processes}: the tasks of {spider.name} are in the memory of one process; leave TASK_SOURCE and "
+            "task_source out to take them from a list in Redis, or raise SPIDER_THREAD_COUNT"
+        )
     if processes > 1 and not spider.shared:
         raise ConfigError(
             f"processes={processes}: {spider.name} is an AirSpider, whose queue is in the memory of one process; "
