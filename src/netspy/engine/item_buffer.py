@@ -136,7 +136,9 @@ class ItemBuffer:
                     break
                 self._wake.clear()
                 try:
-                    await asyncio.wait_for(self._wake.wait(), left)
+                    # Not wait_for: until Python 3.12 it loses a cancellation that comes together with the event.
+                    async with asyncio.timeout(left):
+                        await self._wake.wait()
                 except TimeoutError:
                     break
             take = min(self._batch_size, len(self._items))

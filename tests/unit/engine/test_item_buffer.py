@@ -335,3 +335,17 @@ async def test_the_buffer_says_which_store_is_waited_for(make):
     assert rig.buffer.waiting is None
     rig.writer.waiting = "MysqlPipeline"
     assert rig.buffer.waiting == "MysqlPipeline"
+
+
+@pytest.mark.parametrize("ticks", range(5))
+async def test_a_stop_in_the_moment_of_the_last_item_is_not_lost(make, ticks):
+    """The task that waits for a batch to fill is woken and cancelled at once, or a few steps later."""
+    rig = make(interval_s=30.0)
+    rig.buffer.add(Page(), rows(1))
+    await asyncio.sleep(0.01)  # it waits for the second item or the interval
+    rig.buffer.add(Page(), rows(2, 3))
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await rig.buffer.stop()
+    assert rig.buffer.task.done()
