@@ -36,6 +36,7 @@ class OutsideSource:
         self._settings = settings
         self._list_name = list_name
         self._on_outage = on_outage
+        self._opened = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="netspy-outside", daemon=True)
         self.source: Any = None
@@ -52,8 +53,13 @@ class OutsideSource:
 
     async def _open(self) -> None:
         # Made on its loop: sources keep events of it.
-        self.source = from_outside(make_source(self._settings, self._list_name, on_outage=self._on_outage))
+        self.source = from_outside(make_source(self._settings, self._list_name, on_outage=self._tell))
         await self.source.open()
+        self._opened = True
+
+    def _tell(self, away: bool, seconds: float) -> None:
+        if self._on_outage is not None and self._opened:  # an opening that fails says so itself
+            self._on_outage(away, seconds)
 
     def add(self, values: Sequence[Any]) -> None:
         """Push; they are stored when this returns. Raises SerializationError with none of them pushed."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ConfigError
 from netspy.policy.batch import FAILED, TODO, BatchRecord, TaskCounts
-from netspy.sqlio.address import SqlAddress, mysql_address
+from netspy.sqlio.address import SqlAddress, mysql_address, read_url
 from netspy.sqlio.trouble import data_error
 from netspy.tasks.batch_store import BatchStore, FencedError, applies
 from netspy.tasks.sql_schema import FENCE_SUFFIX, RECORD_SUFFIX, ensure_own_tables, index_ddl
@@ -63,9 +63,10 @@ class SqlBatchStore(BatchStore):
     @classmethod
     def from_settings(cls, settings: Settings, task_table: str) -> SqlBatchStore:
         """The store that BATCH_STORE_URL, else MYSQL_*, and the BATCH_TASK_*_FIELD settings describe."""
+        url = settings.BATCH_STORE_URL
         return cls(
             task_table,
-            settings.BATCH_STORE_URL or mysql_address(settings),
+            read_url(url, origin="BATCH_STORE_URL") if url else mysql_address(settings),
             id_field=settings.BATCH_TASK_ID_FIELD,
             state_field=settings.BATCH_TASK_STATE_FIELD,
             time_field=settings.BATCH_TASK_TIME_FIELD,
