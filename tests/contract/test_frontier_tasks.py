@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from frontier_rig import LEASE, REPORT, Clock, Rig, entry, names
+from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, names
 
 from netspy.messages.entry import Settlement, TaskMark
 from netspy.policy.failed_record import pack_failed
@@ -153,3 +153,33 @@ async def test_an_entry_that_cannot_be_read_fails_its_task(shared):
     await node.put([entry("broken", task="t/1")], tasks=[TaskMark("t/1")])
     assert (await node.claim(1)).leases == []
     assert (await node.counts()).tasks_failed == 1
+
+
+async def test_an_entry_with_a_broken_header_fails_its_task(shared):
+    node = await shared.node()
+    await node.put([entry("a", task="t/1"), entry("b", task="t/2")], tasks=[TaskMark("t/1"), TaskMark("t/2")])
+    client = node._session.link.client
+    for member in await client.zrange(node.keys.queued, 0, -1):
+        if b"@t/1{" in member:
+            await client.zrem(node.keys.queued, member)
+            await client.zadd(node.keys.queued, {b"?" + member[1:]: 300})
+    assert names((await node.claim(5)).leases) == ["b"]
+    assert await node.open_tasks(["t/1", "t/2"]) == [0, 1]
+    assert (await node.counts()).tasks_failed == 1
+
+
+async def test_a_request_that_ends_node_after_node_fails_its_task(shared):
+    survivor = await shared.node()
+    keeper = shared.keeper(survivor)
+    shared.steady(keeper)
+    await survivor.put([entry("deadly", task="t/1")], tasks=[TaskMark("t/1", closing=closing())])
+    for _ in range(6):
+        victim = await shared.node()
+        if names((await victim.claim(1)).leases) != ["deadly"]:
+            break
+        shared.pass_time(STALE + 3, keeper)
+        for dead in keeper.beat(REPORT).stale_nodes:
+            while not keeper.sweep(dead):
+                pass
+    counts = await survivor.counts()
+    assert (counts.tasks, counts.tasks_failed, counts.failed) == (0, 1, 1)

@@ -165,7 +165,8 @@ class RabbitLink:
             session: Session | None = None
             try:
                 session = await self._get()
-                answer = await asyncio.wait_for(send(session), CALL_S)
+                async with asyncio.timeout(CALL_S):
+                    answer = await send(session)
             except Exception as error:
                 trouble = trouble_of(error)
                 if trouble is None and session is not None and session.broken:

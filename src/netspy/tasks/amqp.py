@@ -156,7 +156,8 @@ class AmqpTaskSource:
         waiting = state.declaration_result.message_count or 0
         if not self._arrived and waiting and self._in_hand(session) < self.prefetch:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), _ARRIVAL_S)
+                async with asyncio.timeout(_ARRIVAL_S):
+                    await self._news.wait()
         return session
 
     def _in_hand(self, session: Session) -> int:
