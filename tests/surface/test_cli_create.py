@@ -12,6 +12,8 @@ from netspy import settings
 from netspy.cli import main
 from netspy.cli.create import module_and_class
 from netspy.observe.summary import parse_line
+from netspy.testing.runner import start_script
+from support.batch_tables import CREATE, admin
 
 
 @pytest.fixture
@@ -69,7 +71,14 @@ def test_in_a_project_spiders_and_items_go_to_their_folders(create, workdir, mon
 
 
 @pytest.mark.parametrize(
-    ("kind", "base"), [([], "AirSpider"), (["--kind", "air"], "AirSpider"), (["--kind", "spider"], "Spider")]
+    ("kind", "base"),
+    [
+        ([], "AirSpider"),
+        (["--kind", "air"], "AirSpider"),
+        (["--kind", "spider"], "Spider"),
+        (["--kind", "task"], "TaskSpider"),
+        (["--kind", "batch"], "BatchSpider"),
+    ],
 )
 def test_a_spider_of_each_kind(create, workdir, kind, base):
     assert create("-s", "hot-news", *kind) == (
@@ -169,7 +178,7 @@ def test_a_table_that_cannot_be_is_refused(create, workdir, table):
         ["-p", "a", "--setting"],
         ["-i", "a", "--kind", "air"],
         ["-s", "a", "--table", "t"],
-        ["-s", "a", "--kind", "task"],
+        ["-s", "a", "--kind", "other"],
         ["extra"],
     ],
 )
@@ -236,6 +245,37 @@ def test_a_new_project_crawls_as_it_is(create, workdir, site, request, kind, scr
         "finished",
     )
     assert "A shop" in said
+
+
+def test_a_new_task_spider_works_off_what_is_pushed(create, workdir, site, redis_url):
+    site.route("/p/", "<title>A page</title>", prefix=True)
+    create("-s", "prices", "--kind", "task")
+    (workdir / "main.py").write_text(
+        f"from prices_spider import PricesSpider\n\nPricesSpider.push_tasks({{'url': '{site.url('/p/1')}'}})\n"
+        "PricesSpider().start()\n"
+    )
+    summary, said = crawl(workdir, "main.py", REDIS_URL=redis_url, TASK_POLL_INTERVAL="0.1")
+    assert (summary.kind, summary.tasks_taken, summary.items, summary.outcome) == ("task", 1, 1, "finished")
+    assert "A page" in said
+
+
+def test_a_new_batch_spider_works_off_the_table_that_it_names(create, workdir, site, redis_url, sqlite_url):
+    site.route("/p/", "<title>A page</title>", prefix=True)
+    create("-s", "hot-news", "--kind", "batch")
+    with admin(sqlite_url) as connection:
+        connection.exec_driver_sql(CREATE["sqlite"].replace("crawl_task", "hot_news_task"))
+        connection.exec_driver_sql("INSERT INTO hot_news_task (url) VALUES (?)", (site.url("/p/1"),))
+    given = {"REDIS_URL": redis_url, "BATCH_STORE_URL": sqlite_url, "BATCH_MONITOR_INTERVAL": "0.2"}
+    (workdir / "master.py").write_text(
+        "from hot_news_spider import HotNewsSpider\n\nHotNewsSpider().start_monitor(once=True)\n"
+    )
+    with start_script(
+        workdir / "master.py", cwd=workdir, env={f"NETSPY_{name}": value for name, value in given.items()}
+    ) as master:
+        summary, said = crawl(workdir, "hot_news_spider.py", **given, TASK_POLL_INTERVAL="0.1")
+        assert master.finish(30).check().summary["tasks_done"] == 1
+    assert (summary.kind, summary.items) == ("batch", 1)
+    assert "A page" in said
 
 
 def test_a_new_item_is_stored_in_its_table_once_per_key(create, workdir, site):

@@ -23,6 +23,8 @@ class Kind(StrEnum):
 
     air = "air"
     spider = "spider"
+    task = "task"
+    batch = "batch"
 
 
 HELP = """Create a project, a spider, an item or a setting.py. Nothing that exists is overwritten.
@@ -34,6 +36,7 @@ Examples
   netspy create -p shop
   netspy create -s news
   netspy create -s news --kind spider
+  netspy create -s prices --kind task
   netspy create -i product --table products
   netspy create -i product --table products --url mysql://me:secret@db/shop
   netspy create -i product --table products --url postgres
@@ -55,7 +58,12 @@ def create(
     ] = None,
     spider: Annotated[str | None, typer.Option("-s", "--spider", metavar="NAME", help="A spider.")] = None,
     kind: Annotated[
-        Kind | None, typer.Option("--kind", help="air: one process (default); spider: shared through Redis.")
+        Kind | None,
+        typer.Option(
+            "--kind",
+            help="air: one process (default); spider: shared through Redis; task: works off a list of tasks; batch: works "
+            "off a table, again and again.",
+        ),
     ] = None,
     item: Annotated[str | None, typer.Option("-i", "--item", metavar="NAME", help="An item.")] = None,
     table: Annotated[

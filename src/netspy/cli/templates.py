@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 
 from netspy import settings
+from netspy.messages.item import snake_case
 
-KINDS = {"air": "AirSpider", "spider": "Spider"}
+KINDS = {"air": "AirSpider", "spider": "Spider", "task": "TaskSpider", "batch": "BatchSpider"}
 
 _ABOUT_KIND = {
     "air": """\
@@ -17,11 +18,52 @@ _ABOUT_KIND = {
     Queue and dedup live in Redis (setting REDIS_URL; "embedded" starts a private one):
     run this as often as you like, on as many machines as you like.
 """,
+    "task": """\
+    Push tasks from anywhere with {class_name}.push_tasks({{"url": "…"}}) or `netspy tasks push`.
+    Tasks and queue live in Redis (setting REDIS_URL; "embedded" starts a private one):
+    run this as often as you like, on as many machines as you like.
+""",
+    "batch": """\
+    The task table is {table} in the database of BATCH_STORE_URL or MYSQL_*; `netspy batch check`
+    says what it needs. Start one master, `netspy run FILE --monitor`, and as many workers as you
+    like. They share a Redis (setting REDIS_URL; "embedded" starts a private one).
+""",
 }
+
+_START = {
+    "air": """\
+    def start_requests(self):
+        yield mw.Request("https://example.com/", callback=self.parse)
+
+    def parse(self, request, response):
+        yield {"url": request.url, "title": response.css("title::text").get()}
+        # Follow links with: yield response.follow("/next", callback=self.parse)
+""",
+    "task": """\
+    def task_requests(self, task):
+        yield mw.Request(task["url"], callback=self.parse)
+
+    def parse(self, request, response):
+        yield {"url": request.url, "title": response.css("title::text").get()}
+        # Found something more to do? self.add_tasks({"url": response.urljoin("/next")})
+""",
+    "batch": """\
+    def task_requests(self, task):
+        yield mw.Request(task["url"], callback=self.parse)
+
+    def parse(self, request, response, task):
+        yield {"url": request.url, "title": response.css("title::text").get()}
+        self.update_task(task["id"])  # written once the row above is stored
+""",
+}
+_START["spider"] = _START["air"]
 
 
 def spider_module(class_name: str, kind: str) -> str:
-    """A spider that fetches one page and yields its title. `kind`: a key of KINDS."""
+    """A spider that fetches pages and yields their titles. `kind`: a key of KINDS."""
+    table = f'__task_table__ = "{task_table(class_name)}"'
+    body = f"    {table}\n\n{_START[kind]}" if kind == "batch" else _START[kind]
+    about = _ABOUT_KIND[kind].format(class_name=class_name, table=task_table(class_name))
     return f'''\
 """{class_name}: fetches pages and yields one row for each."""
 
@@ -31,19 +73,18 @@ import netspy as mw
 class {class_name}(mw.{KINDS[kind]}):
     """Start it with `netspy run` or `python`.
 
-{_ABOUT_KIND[kind]}    """
+{about}    """
 
-    def start_requests(self):
-        yield mw.Request("https://example.com/", callback=self.parse)
-
-    def parse(self, request, response):
-        yield {{"url": request.url, "title": response.css("title::text").get()}}
-        # Follow links with: yield response.follow("/next", callback=self.parse)
-
+{body}
 
 if __name__ == "__main__":
     {class_name}().start()
 '''
+
+
+def task_table(class_name: str) -> str:
+    """The task table of a new BatchSpider: `HotNewsSpider` → `hot_news_task`."""
+    return f"{snake_case(class_name.removesuffix('Spider') or class_name)}_task"
 
 
 def item_module(class_name: str, table: str) -> str:
