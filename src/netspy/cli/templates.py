@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 
 from netspy import settings
-from netspy.messages.item import snake_case
 
 KINDS = {"air": "AirSpider", "spider": "Spider", "task": "TaskSpider", "batch": "BatchSpider"}
 
@@ -84,6 +83,8 @@ if __name__ == "__main__":
 
 def task_table(class_name: str) -> str:
     """The task table of a new BatchSpider: `HotNewsSpider` → `hot_news_task`."""
+    from netspy.messages.item import snake_case  # most commands need no messages
+
     return f"{snake_case(class_name.removesuffix('Spider') or class_name)}_task"
 
 
