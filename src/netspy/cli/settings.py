@@ -117,7 +117,7 @@ def aligned(rows: list[Row]) -> list[str]:
         return ["Nothing differs from the defaults."]
     widths = [
         min(max(len(row[column]) for row in rows), most)
-        for column, most in ((1, 32), (2, 24), (3, 12), (4, 12))
+        for column, most in ((1, 32), (2, 26), (3, 12), (4, 12))
     ]
     lines: list[str] = []
     group = None
