@@ -138,17 +138,24 @@ def _crawl(crew: _Crew, place: _Place, total: int, say: Say) -> None:
         )
     _wait(lambda: not master.alive, _BATCH_S, "the master did not bring the first batch to its end")
     workers.append(crew.start("worker-3"))
-    due_s = max(0.0, crew.began + crew.interval_min * 60 - time.monotonic())
+    due_s = _due(place, crew.interval_min * 60) - time.time()
     if due_s > 1:
         say(
             f"The next batch is due in {due_s:.0f} s. The workers wait for it; one was started in the dead one's place"
         )
-    time.sleep(due_s + 1.0)  # dates are whole seconds
+    time.sleep(max(0.0, due_s) + 0.1)
     master = crew.start("master-2", "--monitor", "--once")
     _wait(lambda: not master.alive, _BATCH_S, "the master did not bring the second batch to its end")
     for worker in workers:
         worker.stop()
     _wait(lambda: not any(one.alive for one in workers), _LEAVE_S, "a worker did not stop")
+
+
+def _due(place: _Place, interval_s: float) -> float:
+    """When the batch after the last one is due, in seconds since 1970: the record says when that one was."""
+    query = f"SELECT strftime('%s', max(batch_date)) FROM {TABLE}_batch_record"  # noqa: S608 - a constant
+    with closing(sqlite3.connect(place.tasks)) as db:
+        return float(db.execute(query).fetchone()[0]) + interval_s
 
 
 def _wait(condition: Any, seconds: float, problem: str) -> None:
@@ -214,7 +221,6 @@ class _Crew:
     def __init__(self, place: _Place, interval_min: float) -> None:
         self._place = place
         self.interval_min = interval_min
-        self.began = time.monotonic()
         self.all: list[_Process] = []
 
     def start(self, name: str, *options: str) -> _Process:
