@@ -78,6 +78,7 @@ def test_a_batch_from_the_check_to_its_end_as_the_commands_show_it(batch, redis,
         assert str(master.pid) in second.stderr
         worker = batch("run", JOB, NETSPY_RUN_ID="ignored").check()
         assert (worker.summary["items"], worker.summary["run_id"]) == (4, "")
+        assert (worker.summary["tasks_done"], worker.summary["tasks_failed"]) == (4, 1)
         done = master.finish(30).check()
     assert done.summary["reason"] == "batch 1: 4/5, 1 failed"
     assert (done.summary["tasks_done"], done.summary["tasks_failed"]) == (4, 1)

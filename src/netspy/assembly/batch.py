@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,11 +49,26 @@ def unknown(spider: Any, ids: Sequence[Any]) -> str:
     )
 
 
+_COUNTED_KEPT = 20_000
+
+
 class Marks:
     """Writes what callbacks report into the task table, many at a time, while their batch is the open one."""
 
     def __init__(self, spider: Any) -> None:
         self._spider = spider
+        self._counted: OrderedDict[tuple[int | None, str, int], None] = OrderedDict()
+
+    def _count(self, batch: int | None, marks: Sequence[tuple[Any, int]]) -> None:
+        """An end of a task counts once, though several of its requests may report it."""
+        for task_id, state in marks:
+            key = batch, repr(task_id), state
+            if key in self._counted:
+                continue
+            self._counted[key] = None
+            if len(self._counted) > _COUNTED_KEPT:
+                self._counted.popitem(last=False)
+            self._spider.counters.inc("tasks_done" if state == DONE else "tasks_failed")
 
     async def __call__(self, values: Sequence[tuple[str, Any, bool]]) -> None:
         """`values`: (the page's task token or '', task id, ok)."""
@@ -65,9 +81,7 @@ class Marks:
         for batch, marks in by_batch.items():
             found: list[bool] = await in_thread(lambda: store.mark_tasks(marks, batch_id=batch))  # noqa: B023
             missing += [task_id for (task_id, _), there in zip(marks, found, strict=True) if not there]
-            done = sum(state == DONE for _, state in marks)
-            counters.inc("tasks_done", done)
-            counters.inc("tasks_failed", len(marks) - done)
+            self._count(batch, [mark for mark, there in zip(marks, found, strict=True) if there])
         if missing:
             counters.inc("callback_error", len(missing))
             raise SpiderError(unknown(self._spider, missing))

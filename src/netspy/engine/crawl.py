@@ -391,7 +391,8 @@ class Crawl:
                 self._drop(page, "validate returned False")
                 return
             if page.lease.task[:1] == "!":
-                self._counters.inc("tasks_done" if page.lease.task == "!0" else "tasks_failed")
+                if self._tasks is None or not self._tasks.reported:  # a report counts where it is written
+                    self._counters.inc("tasks_done" if page.lease.task == "!0" else "tasks_failed")
             else:
                 self._counters.inc("request_ok")
                 if self._tasks is not None and not page.told and not out.children:
