@@ -13,10 +13,11 @@ from frontier_rig import Clock
 from netspy.errors import ConfigError, SerializationError, StoreUnavailableError
 from netspy.policy.run_scope import run_scope
 from netspy.redisio.client import sync_client
+from netspy.redisio.scripts import Call, load
 from netspy.settings import Settings
 from netspy.tasks.batch_queue import BatchQueue
 from netspy.tasks.contract import Backlog
-from netspy.tasks.redis_list import RedisTaskList, TaskKeys, read_task, task_keys
+from netspy.tasks.redis_list import FOLDER, RedisTaskList, TaskKeys, read_task, task_keys
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.redis_server import RedisServer, find_embedded_server, find_redis_server
 from netspy.testing.source_contract import CHECKS, Traits
@@ -159,6 +160,33 @@ async def test_a_task_that_went_down_with_its_node_twice_comes_alone_and_first(n
         nodes.clock.advance(LEASE + 1)
     await node.take(10)
     assert values(await node.take(10)) == ["fresh"]
+
+
+async def test_a_suspect_does_not_come_with_others_that_are_back_before_it(nodes):
+    node = await nodes.node()
+    await node.add(["deadly"])
+    await node.take(1)
+    nodes.clock.advance(LEASE + 1)
+    suspects = await node.take(1)
+    await node.add(["innocent", "fresh"])
+    await node.take(1)
+    nodes.clock.advance(1)
+    await node.keep(suspects)
+    nodes.clock.advance(LEASE + 1)
+    assert values(await node.take(10)) == ["innocent", "fresh"]
+    [deadly] = await node.take(10)
+    assert (deadly.value, deadly.deliveries) == ("deadly", 3)
+
+
+async def test_a_failed_task_that_is_tried_again_is_so_once(nodes, client):
+    node = await nodes.node()
+    await node.add([{"id": 7}])
+    await node.failed([((await node.take(1))[0], "no")])
+    [record] = client.lrange(f"{BASE}:failed", 0, -1)
+    again = Call(load(FOLDER, "retry"), node.keys.all(), ["", record, json.loads(record)["task"]])
+    assert [await node.link.run(again), await node.link.run(again)] == [1, 0]
+    assert await node.backlog() == Backlog(1, 0, 3, 0)
+    assert values(await node.take(10)) == [{"id": 7}]
 
 
 async def test_more_deliveries_than_two_digits_can_say(nodes):
