@@ -16,8 +16,8 @@ def unfinished_because(
     """Why the crawl run must go on; None when it is over.
 
     `source_open`: why the task source may still bring work. `had_work`: this node seeded or claimed something. A node
-    that never had work, among others that live, waits `grace_s` seconds (SPIDER_STARTUP_GRACE) after a fresh seeding, as the spec of the distributed spider asks; a job
-    that was seeded long ago, or has no other node, and is empty is over at once.
+    that never had work, among others that live, waits `grace_s` seconds (SPIDER_STARTUP_GRACE) after a fresh seeding; a
+    job that was seeded long ago, or has no other node, and is empty is over at once.
     """
     if counts.seed == "seeding":
         return f"seeding is going on ({counts.seed_detail or 'another node'})"
