@@ -241,7 +241,8 @@ def test_w4_the_second_batch_crawls_everything_again(either_url, crawl, site, no
     assert site.total == 200
     assert set(site.all_hits().values()) == {2}
     report = finish(run, workers=[one], tasks=100, batches=2, fetched_twice=100)
-    note("W4", run, report._replace(fetched_twice=0))  # the second batch's are wanted
+    # The second batch's fetches and lines are wanted.
+    note("W4", run, report._replace(fetched_twice=0, written_twice=report.written_twice - 100))
 
 
 # -- a healthy slow batch
@@ -484,15 +485,34 @@ def test_the_database_away_in_the_middle_of_a_batch(server, seconds, redis_url, 
         master, one = monitor(run), worker(run)
         run.wait(lambda: table.count(1) >= 20, "20 tasks are done")
         server.kill()
-        run.fault()
         wait_until(lambda: False, seconds)
         server.restart()
-        run.wait(lambda: table.count(1) == 80, "the batch goes on", 90)
+        run.fault()
+        done = table.count(1)
+        run.wait(lambda: table.count(1) > done, "the batch goes on", 90)
         run.recovered()
         [result] = run.finish(master)
         assert result.summary["tasks_done"] == 80
         dismiss(run, one)
         note("38", run, run.check(run.expected, fetched_twice=HELD))
+
+
+@pytest.mark.faults_full
+@pytest.mark.parametrize(
+    ("role", "codes"), [("monitor", {143}), ("worker", {143, -15})]
+)  # a worker that has not begun has nothing to tell
+def test_a_stop_at_the_start_does_not_wait_for_a_silent_database(
+    role, codes, redis_url, crawl, site, postgres
+):
+    with Database(postgres, 1, site) as table:
+        table.proxy.stall()
+        run = crawl(redis_url, 1, BATCH_STORE_URL=table.url, SPIDER_STOP_TIMEOUT="3")
+        one = run.node(ROLE=role)
+        run.wait(lambda: table.proxy.connections > 0, "it asks the database")
+        one.terminate()
+        began = time.monotonic()
+        assert one.finish(45).returncode in codes
+        assert time.monotonic() - began < 3 + SLACK
 
 
 @pytest.mark.faults_full

@@ -116,10 +116,10 @@ class Patrol:
 
     async def run(self) -> PatrolEnd:
         """Be the master, or stand by until the one there is has gone. Raises ConfigError for a wrong set-up."""
-        await self._call(self._store.ensure_schema, insist=False)
-        for advice in await self._call(self._store.index_advice):
-            self._log.warning("{}", advice)
         try:
+            await self._call(self._store.ensure_schema, insist=False)
+            for advice in await self._call(self._store.index_advice):
+                self._log.warning("{}", advice)
             while True:
                 await self._become_master()
                 keeper = asyncio.create_task(self._keep_lock(), name="netspy-master-lock")
