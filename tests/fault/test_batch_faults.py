@@ -245,6 +245,18 @@ def test_w4_the_second_batch_crawls_everything_again(either_url, crawl, site, no
     note("W4", run, report._replace(fetched_twice=0, written_twice=report.written_twice - 100))
 
 
+@pytest.mark.faults_full
+def test_tasks_that_are_pushed_twice_are_crawled_once(either_url, crawl, note):
+    """As when the reply to the push is lost and the master sends it again."""
+    run = crawl(either_url, 30)
+    pending = "netspy:Crawl:batch_pending"
+    master = monitor(run)
+    run.wait(lambda: run.client.llen(pending) == 30, "all tasks are pushed")
+    run.client.rpush(pending, *run.client.lrange(pending, 0, -1))
+    one = worker(run)
+    note("38", run, finish(run, master, workers=[one], tasks=30, fetched_twice=0))
+
+
 # -- a healthy slow batch
 
 
