@@ -36,6 +36,7 @@ from netspy.tasks.contract import Backlog, Task
 _CHUNK = 500
 _PAUSE_S = 0.05
 _AT_A_TIME = 8  # task_requests that wait for something, side by side
+_GATHER_S = 0.02  # requests of quick task_requests are put together for so long
 _LOOK_S = 0.5  # between two looks whether held tasks have come to their end
 _LONGEST_PAUSE_S = 60.0
 _ALONE_AT = 3  # the delivery at which a suspect task comes alone: whoever survives that is innocent
@@ -264,24 +265,29 @@ class Feeder:
     async def _feed(self, tasks: Sequence[Task]) -> None:
         if getattr(self._source, "reusable", False):
             tasks = await self._without_open(tasks)
+        entries: list[NewEntry] = []
+        fed: list[Task] = []
+        since = time.monotonic()
         for at in range(0, len(tasks), _AT_A_TIME):
             if self._stopping:
-                return
-            drawn = await asyncio.gather(*(self._draw(task) for task in tasks[at : at + _AT_A_TIME]))
-            entries: list[NewEntry] = []
-            marks: list[TaskMark] = []
-            fed: list[Task] = []
-            for task, requests in drawn:
-                if requests is None:
-                    continue
-                entries += requests
-                marks.append(self._mark(task))
-                fed.append(task)
-            if fed:
-                await self._outbox.put(entries, tasks=marks)
-                if crash.armed:
-                    crash.reached("after_task_put")
-                await self._handed_over(fed)
+                return  # what was drawn and not put is still in hand, and goes back with the rest
+            for task, requests in await asyncio.gather(
+                *(self._draw(task) for task in tasks[at : at + _AT_A_TIME])
+            ):
+                if requests is not None:
+                    entries += requests
+                    fed.append(task)
+            late = time.monotonic() - since >= _GATHER_S or at + _AT_A_TIME >= len(tasks)
+            if fed and (late or len(entries) >= _CHUNK):
+                await self._put(entries, fed)
+                entries, fed, since = [], [], time.monotonic()
+
+    async def _put(self, entries: Sequence[NewEntry], fed: Sequence[Task]) -> None:
+        """All requests of these tasks, or the last ones, in one step; then the source is told."""
+        await self._outbox.put(entries, tasks=[self._mark(task) for task in fed])
+        if crash.armed:
+            crash.reached("after_task_put")
+        await self._handed_over(fed)
 
     async def _without_open(self, tasks: Sequence[Task]) -> list[Task]:
         """Tasks whose requests are all in the frontier, put there by a node that is gone, need no more than holding."""
