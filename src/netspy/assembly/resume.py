@@ -143,7 +143,7 @@ def claim_dump(path: Path, wanted: Callable[[FailedRecord], bool] | None = None)
     """
     replaying = replaying_path(path)
     try:
-        if path.exists():
+        if path.is_file():
             if replaying.exists():
                 _merge(path, replaying)
                 path.unlink()
@@ -241,6 +241,8 @@ def _read_seen(path: Path) -> tuple[list[bytes], bool]:
 def owner_of(path: Path) -> str | None:
     """The spider whose records lie at `path`; None when there are none, or they don't say."""
     for file in (path, replaying_path(path)):
+        if not file.is_file():
+            continue  # a device such as /dev/full has no lines, and no end
         try:
             with file.open("rb") as lines:
                 first = lines.readline()
