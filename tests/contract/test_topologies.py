@@ -41,7 +41,7 @@ from netspy.testing.servers import (
 from support.missing import missing
 
 ROOT = Path(__file__).resolve().parents[2]
-SPIDER = type("Spider", (), {"name": "News", "redis_key": "news"})
+SPIDER = type("Spider", (), {"name": "News", "redis_key": "news", "kind": "spider"})
 ODD = "p@ s:w/o#r?d%25\"\\'é"
 
 LEAST = re.search(
