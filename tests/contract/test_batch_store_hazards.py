@@ -512,6 +512,11 @@ def test_large_tables_are_claimed_counted_and_searched_by_the_index(request, any
     assert len(updates) == 7  # pieces along the primary key, none over 5,000 rows
 
 
+@pytest.mark.parametrize(
+    "any_sql",
+    [pytest.param(kind, marks=pytest.mark.faults_full) for kind in ("mariadb", "postgres")] + ["sqlite"],
+    indirect=True,
+)
 @pytest.mark.slow
 def test_a_million_tasks(any_sql, opened, rows_of_sql, record_property):
     kind = kind_of(any_sql)
