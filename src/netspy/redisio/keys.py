@@ -205,7 +205,7 @@ PAGE: tuple[KeyDoc, ...] = (
     KeyDoc(
         "job:batch_pending",
         "list",
-        "BatchSpider's claimed tasks on their way to a worker, as JSON: batch, id, row",
+        "BatchSpider's claimed tasks on their way to a worker, as JSON: batch, round, id, row",
         "batch master",
         "workers",
         "permanent",
@@ -245,7 +245,7 @@ PAGE: tuple[KeyDoc, ...] = (
     KeyDoc(
         "job:batch_master",
         "hash",
-        "fence: rises with every master; the task table refuses writes with a lower one",
+        "fence: rises with every master, the task table refuses lower ones; round: rises when lost tasks are handed out again",
         "batch master",
         "batch master",
         "permanent",
