@@ -546,3 +546,10 @@ async def test_priorities_survive_every_way_through_a_lease(rig):
     other = await rig.node()
     await node.close()
     assert {lease.priority for lease in (await other.claim(9)).leases} == {7.25}
+
+
+async def test_entries_of_one_call_come_out_in_the_order_in_which_they_were_given(rig):
+    node = await rig.node()
+    order = ["m", "z", "a", "q", "b"]
+    await node.put([entry(name) for name in order])
+    assert names((await node.claim(5)).leases) == order
