@@ -179,7 +179,7 @@ def test_of_two_masters_one_acts_and_one_that_was_frozen_changes_nothing_when_it
     first = next(m for m in masters if holder.endswith(f":{m.pid}"))
     second = next(m for m in masters if m is not first)
     second.wait_line("standing by")
-    first.pause()
+    freeze_without_locks(run, first)
     run.fault()
     second.wait_line("master of Crawl")
     run.recovered()

@@ -139,7 +139,10 @@ def crawl_with_kills(kills, lists, links, either_url, begin, site, note):
     """A node killed so many seconds after its first fetch, again and again; the last one finishes."""
     expected = {url for url in serve_pages(site, lists, links, delay=0.02) if "/d/" in url}
     source = PAGES.replace("        if int(request.url", "        if 0 and int(request.url")
-    run = begin(either_url, source, SPIDER_THREAD_COUNT="8", SPIDER_MAX_UNACKED="2000")
+    # So many kills may hit one page more often than a page may end its process by itself.
+    run = begin(
+        either_url, source, SPIDER_THREAD_COUNT="8", SPIDER_MAX_UNACKED="2000", SPIDER_MAX_DELIVERIES="20"
+    )
     for seconds in kills:
         fetched = site.total
         with run.node() as node:

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, cast
 
-from netspy.testing.leash import Leash, kill_group
+from netspy.testing.leash import Leash, kill_group, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -162,8 +162,9 @@ class Script:
         self.signal(signal.SIGKILL, group=group)
 
     def pause(self, *, group: bool = False) -> None:
-        """SIGSTOP: frozen until `cont`."""
+        """SIGSTOP: frozen until `cont`. Returns when every thread of the process has come to a stop (on Linux)."""
         self.signal(signal.SIGSTOP, group=group)
+        wait_until(lambda: not self.alive or _stopped(self.pid), 5.0)
 
     def cont(self, *, group: bool = False) -> None:
         """SIGCONT: goes on after `pause`."""
@@ -212,6 +213,18 @@ class Script:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._reap()
+
+
+def _stopped(pid: int) -> bool:
+    """Whether no thread of the process runs any more; True where that can't be seen."""
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            state = (thread / "stat").read_text("utf-8").rpartition(")")[2].split()[0]
+            if state not in "TtZX":
+                return False
+    except OSError:
+        return True
+    return True
 
 
 def summary_of(stdout: str) -> dict[str, Any]:
