@@ -85,6 +85,7 @@ class Feeder:
         self._on_failure = on_failure
         self._wake = asyncio.Event()
         self._stopping = False
+        self._fed_since = 0  # requests fed since the queue was last counted
         self._in_hand: dict[str, Task] = {}  # taken, not all requests in the frontier yet
         self._held: dict[str, Task] = {}  # in the frontier, and the source wants to know of the end
         self._later: list[tuple[float, Task]] = []  # task_requests raised: tried again
@@ -120,6 +121,10 @@ class Feeder:
     async def backlog(self) -> Backlog:
         """What the source says of itself."""
         return await self._source.backlog()
+
+    def counted(self) -> None:
+        """The queue has just been counted: what `queued` says holds all that was fed."""
+        self._fed_since = 0
 
     def wake(self) -> None:
         """There may be new tasks."""
@@ -204,7 +209,7 @@ class Feeder:
 
     def _ahead(self) -> bool:
         return (
-            self._queued() >= self._settings.SPIDER_SEED_AHEAD
+            self._queued() + self._fed_since >= self._settings.SPIDER_SEED_AHEAD
             or len(self._held) >= 10 * self._settings.TASK_BATCH_SIZE
         )
 
@@ -285,6 +290,7 @@ class Feeder:
     async def _put(self, entries: Sequence[NewEntry], fed: Sequence[Task]) -> None:
         """All requests of these tasks, or the last ones, in one step; then the source is told."""
         await self._outbox.put(entries, tasks=[self._mark(task) for task in fed])
+        self._fed_since += len(entries)
         if crash.armed:
             crash.reached("after_task_put")
         await self._handed_over(fed)
@@ -409,7 +415,8 @@ class Feeder:
         """A part of a task's requests: the task stays open until the rest is there too."""
         self._keep_rows(out)
         await self._outbox.put(out.children, tasks=[self._mark(task, fed=False)])
-        while not self._stopping and self._queued() >= self._settings.SPIDER_SEED_AHEAD:  # noqa: ASYNC110
+        self._fed_since += len(out.children)
+        while not self._stopping and self._queued() + self._fed_since >= self._settings.SPIDER_SEED_AHEAD:  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE_S)
 
     def _keep_rows(self, out: Yielded) -> None:

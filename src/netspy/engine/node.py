@@ -456,7 +456,7 @@ class Node:
                 pass_over=shelf.full_sites(self._site_backlog),
                 suspect_room=self._suspect_room(),
             )
-            self._queued = claimed.queued
+            self._counted(claimed.queued)
             for lease in claimed.leases:
                 self._held[id(lease)] = lease
                 if lease.suspicion:
@@ -471,6 +471,11 @@ class Node:
             shelf.add(claimed.leases)
             self._set_aside_cooling()
         return claimed, True
+
+    def _counted(self, queued: int) -> None:
+        self._queued = queued
+        if self._feeder is not None:
+            self._feeder.counted()
 
     def _suspect_room(self) -> tuple[int, int, int]:
         """Room for suspects beside those that this node holds: all of them would go down with the process."""
@@ -497,7 +502,7 @@ class Node:
         """Ask once, atomically, whether the run is over; end it when it is."""
         backlog = await self._feeder.backlog() if self._feeder is not None else None
         counts = self._last_counts = await self._frontier.counts()
-        self._queued = counts.queued
+        self._counted(counts.queued)
         if not counts.intact:
             self.stop("the keys of this run are gone from the store", outcome="store_lost")
             return True
