@@ -11,7 +11,7 @@ from netspy.errors import ConfigError
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from netspy.settings import Settings
 
@@ -118,6 +118,7 @@ def _shown(source: Any, settings: Settings) -> str:
 def push(spider: Any, tasks: Sequence[Any], *, task_key: str | None = None) -> int:
     """Append tasks to a spider's source, from outside a run. Returns how many."""
     from netspy.assembly import embedded_store
+    from netspy.assembly.outside import OutsideSource
 
     if not tasks:
         return 0
@@ -130,8 +131,11 @@ def push(spider: Any, tasks: Sequence[Any], *, task_key: str | None = None) -> i
     if source is not None:
         blocking(lambda: source.add(list(tasks)))
         return len(tasks)
-    with embedded_store(spider, spider.settings) as settings:
-        blocking(lambda: _add(make_source(settings, task_key or spider.list_name), list(tasks)))
+    with (
+        embedded_store(spider, spider.settings) as settings,
+        OutsideSource(settings, task_key or spider.list_name) as outside,
+    ):
+        outside.add(list(tasks))
     return len(tasks)
 
 
@@ -140,15 +144,6 @@ def from_outside(source: Any) -> Any:
     if hasattr(source, "consumes"):
         source.consumes = False
     return source
-
-
-async def _add(source: Any, tasks: list[Any]) -> None:
-    from_outside(source)
-    try:
-        await source.open()
-        await source.add(tasks)
-    finally:
-        await source.close()
 
 
 def blocking(make: Callable[[], Any]) -> Any:
@@ -176,15 +171,3 @@ def blocking(make: Callable[[], Any]) -> Any:
 
 async def _awaited(make: Callable[[], Any]) -> Any:
     return await make()
-
-
-def pieces(tasks: Iterable[Any], size: int) -> Iterable[list[Any]]:
-    """Lists of up to `size` tasks."""
-    piece: list[Any] = []
-    for task in tasks:
-        piece.append(task)
-        if len(piece) >= size:
-            yield piece
-            piece = []
-    if piece:
-        yield piece

@@ -92,7 +92,6 @@ class Feeder:
         self._tries: dict[str, int] = {}
         self._empty_polls = 0
         self._fetch_errors = 0
-        self.had_tasks = False
 
     # -- what the node asks ----------------------------------------------------------------------------------
 
@@ -161,7 +160,6 @@ class Feeder:
                 tasks += fresh
                 if took:
                     self._empty_polls = 0
-                    self.had_tasks = True
                     self._counters.inc("tasks_taken", took)
                 elif not self.busy:
                     self._empty_polls += 1
