@@ -160,8 +160,12 @@ class FaultProxy:
         return (await loop.create_connection(lambda: far, *self._target))[0]
 
     def _call(self, act: Callable[[], None]) -> None:
-        """Run `act` on the proxy's loop and wait until it has run."""
-        if self._loop is None:
+        """Run `act` on the proxy's loop and wait until it has run, and until what it aborts is closed.
+
+        An aborted transport closes its socket in the loop's next round, thus `done` is set behind it.
+        """
+        loop = self._loop
+        if loop is None:
             act()
             return
         done = threading.Event()
@@ -170,9 +174,9 @@ class FaultProxy:
             try:
                 act()
             finally:
-                done.set()
+                loop.call_soon(done.set)
 
-        self._loop.call_soon_threadsafe(go)
+        loop.call_soon_threadsafe(go)
         done.wait()
 
     def _do_cut(self) -> None:

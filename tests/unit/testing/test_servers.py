@@ -1,6 +1,8 @@
 """Private servers and the proxy: what the fault tests stand on."""
 
+import contextlib
 import os
+import socket
 import subprocess
 import threading
 import time
@@ -153,10 +155,14 @@ def test_a_cut_resets_old_connections_and_new_ones_until_resumed(proxy, through)
     assert through.ping()
 
 
-def test_a_reset_spares_later_connections(proxy, through):
-    through.ping()
-    proxy.reset()
-    assert through.ping()  # the client sees that its connection is gone, and takes another
+def test_a_reset_ends_the_connections_of_now_and_spares_later_ones(proxy, through):
+    with socket.create_connection((proxy.host, proxy.port), timeout=10) as early:
+        early.sendall(b"PING\r\n")
+        assert early.recv(64) == b"+PONG\r\n"
+        proxy.reset()
+        with contextlib.suppress(ConnectionResetError):
+            assert early.recv(64) == b""
+    assert through.ping()
     assert proxy.connections == 2
 
 
