@@ -25,10 +25,10 @@ import msgspec
 from netspy.errors import ItemError
 from netspy.messages.item import Item, UpdateItem, as_tuple, check_keys, digest, digest_of_update, snake_case
 from netspy.messages.row import Row
-from netspy.messages.validation import AS_THEY_ARE, checker
+from netspy.messages.validation import AS_THEY_ARE, checker, model_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _ATOMS = frozenset({str, int, float, bool, type(None), bytes, datetime, date, time, timedelta, Decimal, UUID})
 
@@ -41,7 +41,6 @@ class Kind(NamedTuple):
     update_key: tuple[str, ...]
     pipelines: tuple[Any, ...] | None
     dump: Callable[[Any], dict[str, Any]]
-    prepares: bool
 
 
 @lru_cache(maxsize=4096)
@@ -63,7 +62,6 @@ def kind_of(cls: type) -> Kind | None:
         as_tuple(getattr(cls, "__update_key__", ())),
         as_tuple(getattr(cls, "__pipelines__", ())) or None,
         dump,
-        callable(getattr(cls, "pre_to_db", None)),
     )
 
 
@@ -75,13 +73,26 @@ def is_record(cls: type) -> bool:
 def row_of(value: Any, *, validate: bool, mark: bool = True) -> tuple[Row, bytes | None]:
     """The row of an item of any kind but dict, and (`mark`) the fingerprint that the item filter asks about.
 
-    Calls `pre_to_db`. `validate`: the types that the class declares are checked, unless it says `__validate__ = False`;
+    Calls `pre_to_db`; an item that is refused afterwards is left as it was yielded, since it may go through it again.
+    `validate`: the types that the class declares are checked, unless it says `__validate__ = False`;
     with `__validate__ = True` they always are. Raises ItemError, and whatever `pre_to_db` raises.
     """
+    prepare = getattr(type(value), "pre_to_db", None)
+    if prepare is Item.pre_to_db or not callable(prepare):
+        return _row_of(value, validate=validate, mark=mark)
+    before = _attributes(value)
+    try:
+        value.pre_to_db()
+        return _row_of(value, validate=validate, mark=mark)
+    except Exception:
+        _restore(value, before)
+        raise
+
+
+def _row_of(value: Any, *, validate: bool, mark: bool) -> tuple[Row, bytes | None]:
     cls: type = type(value)
     if isinstance(value, Item):
-        value.pre_to_db()
-        fields = value.to_dict()
+        fields = _fields_of(value)
         update = value.update_key if isinstance(value, UpdateItem) else None
         row = Row(value.table_name, fields, value.pipelines, update, value.unique_key)
         fingerprint = bytes.fromhex(value.fingerprint) if mark else None
@@ -89,8 +100,6 @@ def row_of(value: Any, *, validate: bool, mark: bool = True) -> tuple[Row, bytes
         kind = kind_of(cls)
         if kind is None:
             raise ItemError(f"{cls.__qualname__} is no kind of item")
-        if kind.prepares:
-            value.pre_to_db()
         fields = kind.dump(value)
         row = Row(kind.table, fields, kind.pipelines, kind.update_key or None, kind.unique_key)
         fingerprint = None
@@ -104,7 +113,7 @@ def row_of(value: Any, *, validate: bool, mark: bool = True) -> tuple[Row, bytes
     if getattr(cls, "__validate__", validate):
         check = checker(cls)
         if check is not None:
-            check(fields)
+            check(_as_set(value) if _is_model(cls) else fields)
     return row, fingerprint
 
 
@@ -113,11 +122,11 @@ def raw_row(value: Any) -> Row:
     cls: type = type(value)
     try:
         if isinstance(value, Item):
-            fields = value.to_dict()
-            return Row(value.table_name, fields, _names(value.pipelines), None, value.unique_key)
+            return Row(value.table_name, _fields_of(value), _names(value.pipelines), None, value.unique_key)
         kind = kind_of(cls)
         if kind is not None:
-            return Row(kind.table, kind.dump(value), _names(kind.pipelines), None, kind.unique_key)
+            fields = _as_set(value) if _is_model(cls) else kind.dump(value)
+            return Row(kind.table, fields, _names(kind.pipelines), None, kind.unique_key)
     except Exception:  # its own to_dict, or a table name that can't be had: that is why it is here
         fields = {k: v for k, v in getattr(value, "__dict__", {}).items() if k[:1] != "_"}
         return Row(snake_case(cls.__name__), fields or {"item": repr(value)[:2000]})
@@ -129,21 +138,39 @@ def class_path(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def remade(cls: type, fields: dict[str, Any]) -> Any:
-    """An item of class `cls` with these fields. Raises ItemError when they don't make one."""
+def remade(row: Row, cls: type) -> Any:
+    """An item of class `cls` with the fields of `raw_row`. Raises ItemError when they don't make one."""
     try:
         if issubclass(cls, Item):
-            return cls(**fields)
-        if hasattr(cls, "model_validate"):
-            return cls.model_validate(fields)
-        try:
-            return msgspec.convert(fields, cls, builtin_types=AS_THEY_ARE)  # with the records within it
-        except msgspec.ValidationError:
-            return cls(**fields)  # its pre_to_db may mend what is wrong
+            item = cls(**row.data)
+            if item.table_name != row.table:
+                item.table_name = row.table  # it was set for this item alone
+            if row.pipelines and row.pipelines != _names(item.pipelines):
+                item.pipelines = row.pipelines
+            return item
+        if _is_model(cls):
+            return model_of(cls, row.data)
+        return _record(cls, row.data)
     except ItemError:
         raise
     except Exception as error:
         raise ItemError(f"{cls.__qualname__} can't be made of the fields: {error}") from error
+
+
+def _record(cls: Any, fields: dict[str, Any]) -> Any:
+    """A Struct or dataclass instance, with the records within it where these can be told from dicts."""
+    own = getattr(cls, "__struct_fields__", ())
+    encoded = dict(zip(own, getattr(cls, "__struct_encode_fields__", ()), strict=True))
+    try:
+        made = msgspec.convert(
+            {encoded.get(name, name): value for name, value in fields.items()}, cls, builtin_types=AS_THEY_ARE
+        )
+        kind = kind_of(cls)
+        if kind is not None and kind.dump(made) == fields:
+            return made
+    except msgspec.ValidationError:
+        pass  # its pre_to_db may mend what is wrong
+    return cls(**fields)
 
 
 def _names(pipelines: tuple[Any, ...] | None) -> tuple[str, ...] | None:
@@ -161,7 +188,7 @@ def _dumper(cls: type) -> Callable[[Any], dict[str, Any]] | None:
         return None  # a response that was yielded is a mistake, not an item
     if issubclass(cls, msgspec.Struct):
         return _by_name(cls, cls.__struct_fields__)
-    if callable(getattr(cls, "model_dump", None)) and hasattr(cls, "model_fields"):
+    if _is_model(cls):
         return _dump_model
     if dataclasses.is_dataclass(cls):
         return _by_name(cls, tuple(field.name for field in dataclasses.fields(cls)))
@@ -180,6 +207,48 @@ def _by_name(cls: type, fields: tuple[str, ...]) -> Callable[[Any], dict[str, An
     return dump
 
 
+def _fields_of(item: Item) -> dict[str, Any]:
+    """The fields as they are now: the user may go on with the lists and dicts in them."""
+    return {name: value if type(value) in _ATOMS else _plain(value) for name, value in item.to_dict().items()}
+
+
+def _is_model(cls: Any) -> bool:
+    return callable(getattr(cls, "model_dump", None)) and hasattr(cls, "model_fields")
+
+
+def _as_set(value: Any) -> Any:
+    """A pydantic model as its fields hold it, by their names: no alias, no serializer, nothing computed."""
+    cls: Any = type(value)
+    if isinstance(value, list | tuple):
+        return type(value)(map(_as_set, value)) if cls in {list, tuple} else value
+    if cls is dict:
+        return {key: _as_set(inner) for key, inner in value.items()}
+    if not _is_model(cls):
+        return _plain(value)
+    if getattr(cls, "__pydantic_root_model__", False):
+        return _as_set(value.root)
+    fields = {name: value.__dict__[name] for name in cls.model_fields if name in value.__dict__}
+    return {name: _as_set(inner) for name, inner in {**fields, **(value.__pydantic_extra__ or {})}.items()}
+
+
+def _attributes(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is set on an object: in its `__dict__`, and in the slots of a Struct or dataclass."""
+    cls: Any = type(value)
+    own = dict(getattr(value, "__dict__", ()))
+    names: Iterable[str] = getattr(cls, "__struct_fields__", ()) or getattr(cls, "__dataclass_fields__", ())
+    return own, {name: getattr(value, name) for name in names if name not in own and hasattr(value, name)}
+
+
+def _restore(value: Any, before: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    own, slots = before
+    if hasattr(value, "__dict__"):
+        value.__dict__.clear()
+        value.__dict__.update(own)
+    for name, inner in slots.items():
+        if getattr(value, name, None) is not inner:
+            setattr(value, name, inner)
+
+
 def _dump_model(value: Any) -> dict[str, Any]:
     fields: dict[str, Any] = value.model_dump(warnings=False)
     return fields
@@ -196,5 +265,9 @@ def _plain(value: Any) -> Any:
         return {key: _plain(inner) for key, inner in value.items()}
     if kind is tuple:
         return tuple(_plain(inner) for inner in value)
+    if kind is set:
+        return value.copy()
+    if isinstance(value, Item):
+        return _fields_of(value)
     dump = _dumper(kind)
     return value if dump is None else dump(value)

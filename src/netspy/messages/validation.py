@@ -100,9 +100,17 @@ def _told(cls: type, fields: dict[str, Any], text: str) -> str:
     return f"{cls.__name__}.{place[2]}: {reason}; {name} = {fields.get(name)!r:.80}"
 
 
+def model_of(cls: Any, fields: dict[str, Any]) -> Any:
+    """A pydantic model of its fields by their own names, whatever aliases it reads. Raises what its rules raise."""
+    try:
+        return cls.model_validate(fields, by_alias=False, by_name=True)
+    except TypeError:  # pydantic before 2.11 doesn't know these
+        return cls.model_validate(fields)
+
+
 def _check_model(cls: Any, fields: dict[str, Any]) -> None:
     try:
-        cls.model_validate(fields)
+        model_of(cls, fields)
     except ValueError as error:
         found: Any = getattr(error, "errors", list)()
         if not found:

@@ -203,7 +203,7 @@ class _Sorted:
             self.rows.append(dead.row)
             return
         try:
-            item = remade(self._find_class(dead.item), dead.row.data)
+            item = remade(dead.row, self._find_class(dead.item))
             self.rows.append(row_of(item, validate=self._validate, mark=False)[0])
         except Exception as error:  # the item's own pre_to_db
             why = str(error) if isinstance(error, ItemError) else f"{type(error).__name__}: {error}"
