@@ -27,6 +27,7 @@ from netspy.pipelines.sqlite_schema import (
     would_change,
 )
 from netspy.pipelines.values import as_sheet
+from netspy.sqlio.sqlite_file import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -167,11 +168,8 @@ class SqlitePipeline(BasePipeline):
         self._forget()
         path = self._file_path
         path.parent.mkdir(parents=True, exist_ok=True)
-        db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        db = connect(path, _BUSY_S)
         try:
-            if db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                db.execute("PRAGMA journal_mode=WAL")
-            db.execute("PRAGMA synchronous=FULL")
             # Remaking a table must not stumble over the views that the user has on it.
             db.execute("PRAGMA legacy_alter_table=ON")
             self._file = path.stat()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ConfigError, MissingExtraError
+from netspy.sqlio import sqlite_file
 from netspy.sqlio.address import SqlAddress, read_url
 
 if TYPE_CHECKING:
@@ -165,11 +166,8 @@ def _sqlite(address: SqlAddress, lock_timeout: float) -> Callable[[], Any]:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{address.shown}: its folder can't be made: {error}") from error
-        db = sqlite3.connect(path, timeout=lock_timeout, isolation_level=None, check_same_thread=False)
+        db = sqlite_file.connect(path, lock_timeout)
         try:
-            if db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                db.execute("PRAGMA journal_mode=WAL")
-            db.execute("PRAGMA synchronous=FULL")
             db.execute("PRAGMA foreign_keys=ON")
         except BaseException:
             db.close()
