@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pymysql
 import pytest
 import sqlalchemy
 
@@ -28,7 +29,9 @@ from netspy.core.batch_store import (
 from netspy.errors import ConfigError, StoreUnavailableError
 from netspy.messages import codec
 from netspy.tasks.batch_store import BatchStore
+from netspy.testing.sql_servers import MariaDbServer, find_mariadb
 from support.batch_tables import CREATE, admin
+from support.missing import missing
 
 
 @pytest.fixture
@@ -71,7 +74,7 @@ def wait_for(condition: Any, seconds: float = 20.0) -> None:
         time.sleep(0.02)
 
 
-# Column types (case BAT-03)
+# Column types
 
 TYPED = {
     "mysql": (
@@ -109,6 +112,7 @@ TYPED = {
 
 
 def test_columns_of_any_type_arrive_as_python_values_and_travel(any_sql, opened):
+    """Case BAT-03."""
     create, insert, task_id, special = TYPED[kind_of(any_sql)]
     run_sql(any_sql, create, insert)
     store = opened(any_sql)
@@ -359,6 +363,7 @@ def test_a_wrong_password_is_said_at_once_without_it(mariadb_url, opened):
 
 
 def test_a_date_column_in_the_record_table_is_refused_with_the_remedy(any_sql, opened):
+    """Case BAT-01, date_column."""
     fill(any_sql, 1)
     run_sql(
         any_sql, "CREATE TABLE crawl_task_batch_record (id INTEGER PRIMARY KEY, batch_date DATE NOT NULL)"
@@ -368,6 +373,38 @@ def test_a_date_column_in_the_record_table_is_refused_with_the_remedy(any_sql, o
         match="batch_date is of type DATE, which can't tell two batches of one day apart; change it",
     ):
         opened(any_sql).ensure_schema()
+
+
+def test_a_record_of_the_hour_that_the_servers_clock_skips_can_be_written(monkeypatch, opened):
+    """Case BAT-01, spring: TIMESTAMP columns on a server that lives by the time of Berlin."""
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    if find_mariadb() is None:
+        missing("mariadbd is not installed")
+    with MariaDbServer() as server:
+        url = server.create_database()
+        database = url.rpartition("/")[2]
+        fill(url, 1)
+        columns = ", ".join(f"{name} TIMESTAMP NULL" for name in ("batch_date", "create_time", "update_time"))
+        run_sql(
+            url, f"CREATE TABLE crawl_task_batch_record (id INTEGER AUTO_INCREMENT PRIMARY KEY, {columns})"
+        )
+        skipped = datetime(2026, 3, 29, 2, 30, tzinfo=UTC)
+        with pytest.raises(pymysql.err.OperationalError, match="1292"):
+            server.execute(
+                "INSERT INTO crawl_task_batch_record (batch_date) VALUES (%s)",
+                [f"{skipped:%F %T}"],
+                database=database,
+            )
+        store = opened(url)
+        store.ensure_schema()
+        dates = [skipped, *(datetime(2026, 10, 25, hour, 30, tzinfo=UTC) for hour in (0, 1))]
+        ids = []
+        for date_ in dates:
+            ids.append(store.create_batch(date_, 1, 1, "hour"))
+            assert store.latest_batch().batch_date == date_
+            store.finish_batch(ids[-1])
+        assert ids == sorted(set(ids))
+        store.close()
 
 
 def test_an_older_record_table_gets_the_columns_it_lacks(any_sql, opened):

@@ -101,6 +101,7 @@ def finish(run, *masters, workers, tasks, failed=0, batches=1, fetched_twice=HEL
     ],
 )
 def test_a_master_killed_at_any_step_is_succeeded_and_the_batch_ends(crash_at, either_url, crawl, note):
+    """Case BAT-05 d: killed after the last task was counted, or after the batch was closed."""
     run = crawl(either_url, 30, BATCH_PUSH_LIMIT="7")
     one = worker(run)
     first = monitor(run, crash_at=crash_at)
@@ -138,7 +139,7 @@ def test_a_master_killed_at_any_step_is_succeeded_and_the_batch_ends(crash_at, e
 def test_a_worker_killed_at_any_step_leaves_no_task_done_whose_rows_are_not_stored(
     crash_at, either_url, crawl, note
 ):
-    """Spec 001's broken shape: the task is done in the table, its rows were in memory only."""
+    """Case BAT-05 e: a task that is done in the table while its rows were in memory only."""
     run = crawl(either_url, 30)
     master = monitor(run)
     victim = worker(run, crash_at=crash_at)

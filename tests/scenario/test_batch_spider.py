@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -134,13 +135,17 @@ def test_the_documented_example_in_memory_finishes_by_itself_and_the_second_batc
 
 
 def test_a_batch_of_no_tasks_is_done_at_once(monitor):
+    """Case BAT-05 b, with the master's usual pause between two looks."""
     store = MemoryBatchStore()
-    rows, summary = monitor(Crawl, store)
+    began = time.monotonic()
+    rows, summary = monitor(Crawl, store, BATCH_MONITOR_INTERVAL=10.0)
+    assert time.monotonic() - began < 5
     assert (rows, summary.exit_code) == ([], 0)
     assert closed(store) == (0, 0, 0, True)
 
 
 def test_a_batch_of_which_every_task_fails_is_closed_and_has_a_code_of_its_own(monitor, numbered):
+    """Case BAT-05 c."""
     numbered.route("/p/", status=404, prefix=True)
     store = MemoryBatchStore(tasks_of(numbered, 3))
     _, summary = monitor(Crawl, store)
@@ -246,7 +251,7 @@ def test_a_page_that_is_dropped_is_no_end_of_its_task_and_that_is_said(monitor, 
     assert "/p/2 was dropped: validate returned False" in err
 
 
-# -- types (BAT-03)
+# -- types
 
 
 ODD = """
@@ -258,6 +263,7 @@ CREATE TABLE odd (
 
 
 def test_every_type_of_column_reaches_parse_and_the_row_is_marked(redis_url, mariadb_url, numbered):
+    """Case BAT-03, through master, queue and worker."""
     with admin(mariadb_url) as db:
         db.exec_driver_sql(ODD)
         db.exec_driver_sql(

@@ -1,6 +1,7 @@
 """The cases of the area *distributed*: seeding that dies, ends that come too early, Redis that goes away, what travels.
 
-Sleeps are shorter than in the cases and the settings they are measured by (grace, lock, heartbeats) with them.
+Sleeps are shorter than in the cases and the settings they are measured by (grace, lock, heartbeats) with them. DST-04 with
+its own figures is in tests/fault/test_case_figures.py.
 """
 
 from __future__ import annotations
@@ -209,6 +210,8 @@ def test_dst_05c_a_full_server_is_waited_out(site, tmp_path):
             client.config_set("maxmemory", "0")
             result = script.finish(60).check()
     assert_all_of_60(site, tmp_path, result)
+    [told] = [line for line in result.stderr.splitlines() if "memory" in line]
+    assert "WARNING" in told or "ERROR" in told
 
 
 @pytest.mark.slow
@@ -281,8 +284,8 @@ def test_dst_06_tls_without_a_check_of_the_certificate(tmp_path):
 def test_dst_06_a_wrong_password_is_one_clear_error_and_no_spelling_is_printed(
     numbered, tmp_path, spelling, code
 ):
-    """The case wants a raw # to be refused with a hint at percent-encoding. Here a password may stand as it is (see
-    `netspy.redisio.address`), so a raw # is no error; that this password is not the server's is one.
+    """A password may stand as it is (see `netspy.redisio.address`), so the raw # of the case is no error by itself.
+    That `p#w` is not the server's password is one: a single line which says to percent-encode, as the case wants.
     """
     with RedisServer(password=PASSWORD) as server:
         url = f"redis://:{spelling}@127.0.0.1:{server.port}/2"
@@ -295,6 +298,7 @@ def test_dst_06_a_wrong_password_is_one_clear_error_and_no_spelling_is_printed(
     if code:
         [line] = result.stderr.strip().splitlines()
         assert "password" in line
+        assert "percent-encoded" in line
 
 
 # -- DST-08
@@ -415,6 +419,8 @@ def test_dst_08_two_requests_do_not_share_a_list_after_the_queue(folder, numbere
 
 def test_dst_09_identical_requests_without_dedup_all_run(folder, numbered, redis_url):
     calls = []
+    # The first one goes back to the queue while its twins wait there.
+    numbered.route("/p/poll", "x", fail_first=1)
 
     class Polling(Shared):
         def start_requests(self):
@@ -429,5 +435,7 @@ def test_dst_09_identical_requests_without_dedup_all_run(folder, numbered, redis
             if len(calls) == 1:
                 yield self.poll()
 
-    assert Polling(site=numbered, pipelines=[Memory()], REDIS_URL=redis_url).run().outcome == "finished"
+    spider = Polling(site=numbered, pipelines=[Memory()], REDIS_URL=redis_url, SPIDER_THREAD_COUNT=1)
+    assert spider.run().outcome == "finished"
     assert len(calls) == CASES["DST-09"]["expected"]["callback_calls"]
+    assert numbered.hits("/p/poll") == len(calls) + 1

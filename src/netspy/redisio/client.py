@@ -282,7 +282,10 @@ def unusable(url: str, error: BaseException) -> ConfigError:
             "(docs/redis-topologies.md has the rule)"
         )
     elif any(word in text for word in ("NOAUTH", "WRONGPASS", "invalid", "password", "Authentication")):
-        remedy = "put the right user and password into REDIS_URL: redis://user:password@host:6379/0"
+        remedy = (
+            "put the right user and password into REDIS_URL: redis://user:password@host:6379/0, percent-encoded "
+            "where they hold characters such as # / @ (# is %23)"
+        )
     elif _redirected(error):
         remedy = "it is a node of a Redis Cluster: write redis+cluster://host:port,host:port"
     else:

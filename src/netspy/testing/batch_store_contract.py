@@ -97,7 +97,7 @@ class BatchStoreContract:
     # Marks
 
     def test_done_is_never_taken_back(self) -> None:
-        """A slow worker's DONE counts after the task was given up; a late FAILED doesn't undo DONE (case BAT-05)."""
+        """A slow worker's DONE counts after the task was given up; a late FAILED doesn't undo DONE (case BAT-05 a)."""
         store = self._with(3)
         store.claim_tasks(2)
         assert store.mark_tasks([(1, DONE), (2, FAILED), (3, DONE)]) == [True, True, True]

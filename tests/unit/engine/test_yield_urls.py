@@ -24,6 +24,7 @@ class Links(mw.AirSpider):
 
 @pytest.mark.usefixtures("workdir")
 def test_links_that_cant_be_fetched_are_skipped_and_the_others_are_crawled(site: LocalSite):
+    """Case URL-06."""
     site.route("/", "<p>x</p>")
     site.route("/ok1", "1")
     site.route("/ok2", "2")

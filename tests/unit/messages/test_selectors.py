@@ -556,6 +556,7 @@ class TestEngine:
         assert found.re_first(regex, "D", **options) == expected.re_first(regex, "D", **options)
 
     def test_has(self, engine: str) -> None:
+        """Case SEL-04."""
         case = json.loads((DATA / "cases/has.json").read_text("utf-8"))
         page = Selector(text=case["html"], engine=engine)
         for query in case["queries"]:

@@ -65,6 +65,21 @@ async def test_w19_rows_that_the_database_refuses_cost_only_themselves(db):
     assert "INSERT" not in "".join(letter.error for letter in letters.rows)
 
 
+async def test_sto_05_texts_longer_than_their_column_are_dead_letters_with_the_servers_number(mariadb_url):
+    maria = Database(mariadb_url)
+    maria.run("CREATE TABLE t (id INT PRIMARY KEY, `desc` TEXT) CHARACTER SET utf8mb4")
+    made, letters, _ = writer(mariadb_url)
+    texts = {1: "x" * 65535, 2: "x" * 65536, 3: "中" * 21845, 4: "中" * 21846}
+    await made.write([Row("t", {"id": n, "desc": text}) for n, text in texts.items()])
+    await made.close()
+    assert dict(maria.rows("SELECT id, `desc` FROM t")) == {n: texts[n] for n in (1, 3)}
+    maria.engine.dispose()
+    assert {letter.row.data["id"]: letter.row.data["desc"] for letter in letters.rows} == {
+        n: texts[n] for n in (2, 4)
+    }
+    assert all("1406" in letter.error for letter in letters.rows)
+
+
 async def test_w8_a_server_that_is_not_there_at_the_start_ends_in_dead_letters_soon():
     for scheme in ("mysql", "postgresql"):
         made, letters, events = writer(f"{scheme}://me:hidden-word@127.0.0.1:{free_port()}/shop")

@@ -93,10 +93,11 @@ def test_a_resident_master_with_cron_waits_for_the_first_firing_and_does_not_mis
     assert next_step(None, None, began, nightly, once=True).action == "open"
 
 
-# Changes of clocks (case BAT-01)
+# Changes of clocks
 
 
 def test_hourly_batches_over_a_repeated_hour_are_an_hour_apart():
+    """Case BAT-01, hourly."""
     first = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
     second = datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
     berlin = ZoneInfo("Europe/Berlin")
@@ -109,6 +110,7 @@ def test_hourly_batches_over_a_repeated_hour_are_an_hour_apart():
 
 
 def test_a_day_is_elapsed_time_whatever_the_clocks_do():
+    """Case BAT-01, daily."""
     local_midnight = datetime(2026, 3, 8, 8, tzinfo=UTC)  # Los Angeles, the day its clocks go forward
     assert Schedule(86_400.0).due_after(local_midnight) == local_midnight + timedelta(hours=24)
 
