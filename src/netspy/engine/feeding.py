@@ -10,30 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from netspy import crash
-from netspy.engine.actions import current
 from netspy.engine.callbacks import kind_of
 from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike, LoggerLike
 from netspy.engine.item_buffer import ItemBuffer
 from netspy.engine.outbox import Outbox
 from netspy.engine.parts import TaskParts
+from netspy.engine.standing import Standing
+from netspy.engine.task_drawing import CHUNK, TaskDrawing
 from netspy.engine.threads import CallbackPool
-from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, failure, is_async, user_line
+from netspy.engine.waiting import happens
+from netspy.engine.yields import Sorter, failure, user_line
 from netspy.errors import SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import NewEntry, TaskMark
-from netspy.messages.request import Request
 from netspy.observe.faults import MAX_TEXT, what
 from netspy.settings import Settings
 from netspy.tasks.contract import Backlog, Task
 
-_CHUNK = 500
 _PAUSE_S = 0.05
 _AT_A_TIME = 8  # task_requests that wait for something, side by side
 _GATHER_S = 0.02  # requests of quick task_requests are put together for so long
@@ -59,11 +58,11 @@ class Feeder:
         counters: CountersLike,
         logger: LoggerLike,
         keep_alive: bool,
-        queued: Callable[[], int],
+        standing: Standing,
         on_progress: Callable[[], None],
         on_failure: Callable[[str], None],
     ) -> None:
-        """`queued`: how many requests wait; no tasks are taken while there are more than SPIDER_SEED_AHEAD.
+        """`standing` tells how many requests wait: no tasks are taken while there are more than SPIDER_SEED_AHEAD.
         `on_failure` ends the run with that reason.
         """
         self._parts = parts
@@ -73,25 +72,33 @@ class Feeder:
         self._settings = settings
         self._frontier = frontier
         self._outbox = outbox
-        self._items = items
-        self._sorter = sorter
         self._pool = pool
         self._counters = counters
         self._log = logger
         self._complaints = Complaints(logger)
         self._keep_alive = keep_alive
-        self._queued = queued
+        self._standing = standing
         self._on_progress = on_progress
         self._on_failure = on_failure
         self._wake = asyncio.Event()
         self._stopping = False
-        self._fed_since = 0  # requests fed since the queue was last counted
         self._in_hand: dict[str, Task] = {}  # taken, not all requests in the frontier yet
         self._held: dict[str, Task] = {}  # in the frontier, and the source wants to know of the end
         self._later: list[tuple[float, Task]] = []  # task_requests raised: tried again
         self._tries: dict[str, int] = {}
         self._empty_polls = 0
         self._fetch_errors = 0
+        self._drawing = TaskDrawing(
+            parts,
+            spider=spider,
+            ahead=settings.SPIDER_SEED_AHEAD,
+            standing=standing,
+            outbox=outbox,
+            items=items,
+            sorter=sorter,
+            pool=pool,
+            stopping=lambda: self._stopping,
+        )
 
     # -- what the node asks ----------------------------------------------------------------------------------
 
@@ -121,14 +128,6 @@ class Feeder:
         """What the source says of itself."""
         return await self._source.backlog()
 
-    def counted(self) -> None:
-        """The queue has just been counted: what `queued` says holds all that was fed."""
-        self._fed_since = 0
-
-    def wake(self) -> None:
-        """There may be new tasks."""
-        self._wake.set()
-
     def stop(self) -> None:
         """Take no more."""
         self._stopping = True
@@ -136,9 +135,12 @@ class Feeder:
 
     async def give_back(self) -> None:
         """What is still in hand goes back to the source, before its lease is over."""
-        left = [*self._in_hand.values(), *(task for _, task in self._later), *self._held.values()]
+        left = self._all_in_hand()
         if left:
             await self._source.release(left)
+
+    def _all_in_hand(self) -> list[Task]:
+        return [*self._in_hand.values(), *(task for _, task in self._later), *self._held.values()]
 
     # -- the two tasks ---------------------------------------------------------------------------------------
 
@@ -152,8 +154,9 @@ class Feeder:
             if room > 0 and not self._ahead():
                 fresh = await self._take(room)
                 if fresh is None:  # fetch_tasks failed: that says nothing about the source
-                    await self._pause(
-                        min(self._settings.TASK_POLL_INTERVAL * 2**self._fetch_errors, _LONGEST_PAUSE_S)
+                    await happens(
+                        self._wake,
+                        min(self._settings.TASK_POLL_INTERVAL * 2**self._fetch_errors, _LONGEST_PAUSE_S),
                     )
                     continue
                 took = len(fresh)
@@ -168,7 +171,9 @@ class Feeder:
                 await self._feed(tasks)
             if not took:
                 ahead = self._ahead()
-                await self._pause(_PAUSE_S if ahead or self._later else self._settings.TASK_POLL_INTERVAL)
+                await happens(
+                    self._wake, _PAUSE_S if ahead or self._later else self._settings.TASK_POLL_INTERVAL
+                )
 
     async def look_after(self) -> None:
         """Tell the source which tasks this node still works on, and which of those it holds have come to their end."""
@@ -181,15 +186,15 @@ class Feeder:
             now = time.monotonic()
             if now - kept >= beat_s:
                 kept = now
-                mine = [*self._in_hand.values(), *(task for _, task in self._later), *self._held.values()]
+                mine = self._all_in_hand()
                 if mine:
                     await self._source.keep(mine)
             self._complaints.flush()
 
     async def _see_ends(self) -> None:
         tokens = list(self._held)
-        for at in range(0, len(tokens), _CHUNK):
-            some = tokens[at : at + _CHUNK]
+        for at in range(0, len(tokens), CHUNK):
+            some = tokens[at : at + CHUNK]
             still = await self._frontier.open_tasks(some)
             ended = [self._held[token] for token, is_open in zip(some, still, strict=True) if not is_open]
             if ended:
@@ -198,16 +203,9 @@ class Feeder:
                     self._held.pop(task.token, None)
                 self._on_progress()
 
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-
     def _ahead(self) -> bool:
         return (
-            self._queued() + self._fed_since >= self._settings.SPIDER_SEED_AHEAD
+            self._standing.ahead(self._settings.SPIDER_SEED_AHEAD)
             or len(self._held) >= 10 * self._settings.TASK_BATCH_SIZE
         )
 
@@ -281,14 +279,14 @@ class Feeder:
                     entries += requests
                     fed.append(task)
             late = time.monotonic() - since >= _GATHER_S or at + _AT_A_TIME >= len(tasks)
-            if fed and (late or len(entries) >= _CHUNK):
+            if fed and (late or len(entries) >= CHUNK):
                 await self._put(entries, fed)
                 entries, fed, since = [], [], time.monotonic()
 
     async def _put(self, entries: Sequence[NewEntry], fed: Sequence[Task]) -> None:
         """All requests of these tasks, or the last ones, in one step; then the source is told."""
-        await self._outbox.put(entries, tasks=[self._mark(task) for task in fed])
-        self._fed_since += len(entries)
+        await self._outbox.put(entries, tasks=[self._drawing.mark(task) for task in fed])
+        self._standing.fed += len(entries)
         if crash.armed:
             crash.reached("after_task_put")
         await self._handed_over(fed)
@@ -312,21 +310,6 @@ class Feeder:
             self._in_hand.pop(task.token, None)
         self._on_progress()
 
-    def _mark(self, task: Task, *, fed: bool = True) -> TaskMark:
-        closing, only_failed = self._closing(task)
-        return TaskMark(task.token, fed, closing, only_failed)
-
-    def _closing(self, task: Task, failures: str = "") -> tuple[NewEntry | None, bool]:
-        wanted = self._parts.closing(task.value)
-        if wanted is None:
-            return None, False
-        request, only_failed = wanted
-        request.cb_kwargs = {**(request.cb_kwargs or {}), "token": task.token}
-        origin = Origin(
-            f"{self._spider.name}.task_requests", b"e" + task.token.encode(), task=failures, bypass=True
-        )
-        return self._sorter.entry(request, origin), only_failed
-
     async def _draw(self, task: Task) -> tuple[Task, list[NewEntry] | None]:
         """The requests of a task; all but the last chunk of them are in the frontier already. None: there are none."""
         if self._counts_deaths and task.deliveries > max(self._settings.SPIDER_MAX_DELIVERIES, _ALONE_AT):
@@ -335,91 +318,11 @@ class Feeder:
             self._counters.inc("poisoned")
             await self._fail(task, why, "poison")
             return task, None
-        identity = b"t" + task.token.encode()
-        if getattr(self._source, "reusable", False):
-            identity += b"#" + secrets.token_bytes(
-                8
-            )  # what an earlier round of the same row crawled is no repeat
-        origin = Origin(
-            f"{self._spider.name}.task_requests",
-            identity,
-            str(task.value)[:MAX_TEXT],
-            task=task.token,
-            salt=self._parts.salt(task.token),
-            bypass=True,
-        )
-        out = Yielded()
         try:
-            out = await self._drawn(task, origin)
+            return task, await self._drawing.requests_of(task)
         except (Exception, SystemExit) as caught:
             await self._raised(task, failure(caught))
             return task, None
-        return task, out.children
-
-    async def _drawn(self, task: Task, origin: Origin) -> Yielded:
-        function = self._spider.task_requests
-        adopt = self._spider.request_from_task
-        sort = self._sorter.sort
-
-        def take(out: Yielded, value: Any) -> None:
-            sort(out, adopt(value, task.value) if isinstance(value, str | Request) else value, origin)
-
-        if kind_of(function) != "plain":
-            return await self._drawn_async(task, function(task.value), origin, take)
-
-        def first() -> tuple[Yielded, Any]:
-            current.set(None)
-            result = function(task.value)
-            if is_async(result):
-                return Yielded(), result
-            origin.generator = as_iterator(result)
-            return more(), None
-
-        def more() -> Yielded:
-            out = Yielded()
-            if origin.generator is not None:
-                iterator = origin.generator
-                out.more = draw(iterator, lambda value: take(out, value), out.__len__, _CHUNK)
-            return out
-
-        out: Yielded
-        out, later = await self._pool.call(first)
-        if later is not None:
-            return await self._drawn_async(task, later, origin, take)
-        while out.more:
-            await self._put_chunk(task, out)
-            out = await self._pool.call(more)
-        self._keep_rows(out)
-        return out
-
-    async def _drawn_async(
-        self, task: Task, result: Any, origin: Origin, take: Callable[[Yielded, Any], None]
-    ) -> Yielded:
-        out = Yielded()
-        if hasattr(result, "__aiter__"):
-            origin.generator = result
-            async for value in result:
-                take(out, value)
-                if len(out) >= _CHUNK:
-                    await self._put_chunk(task, out)
-                    out = Yielded()
-        else:
-            for value in as_iterator(await result) or ():
-                take(out, value)
-        self._keep_rows(out)
-        return out
-
-    async def _put_chunk(self, task: Task, out: Yielded) -> None:
-        """A part of a task's requests: the task stays open until the rest is there too."""
-        self._keep_rows(out)
-        await self._outbox.put(out.children, tasks=[self._mark(task, fed=False)])
-        self._fed_since += len(out.children)
-        while not self._stopping and self._queued() + self._fed_since >= self._settings.SPIDER_SEED_AHEAD:  # noqa: ASYNC110
-            await asyncio.sleep(_PAUSE_S)
-
-    def _keep_rows(self, out: Yielded) -> None:
-        if out.rows:
-            self._items.add(None, out.rows)
 
     async def _raised(self, task: Task, error: Exception) -> None:
         tries = self._tries[task.token] = self._tries.get(task.token, 0) + 1
@@ -438,7 +341,7 @@ class Feeder:
     async def _fail(self, task: Task, why: str, reason: str) -> None:
         """It can't be turned into requests: to the source's failed list, and the spider hears of it."""
         self._counters.fail(reason)
-        closing, _ = self._closing(task, failures="!1")
+        closing, _ = self._drawing.closing(task, failures="!1")
         # What it had yielded stays in the frontier; the spider hears of the failure through a last request.
         await self._outbox.put([closing] if closing is not None else [], tasks=[TaskMark(task.token)])
         await self._source.failed([(task, why)])

@@ -14,6 +14,7 @@ from typing import TypeVar
 from netspy import crash
 from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter, LoggerLike
 from netspy.engine.page import Page
+from netspy.engine.waiting import Waiters, happens
 from netspy.engine.yields import Out
 from netspy.errors import PipelineError
 from netspy.messages.row import DeadRow
@@ -53,7 +54,7 @@ class ItemBuffer:
         self._room.set()
         self._writing: list[tuple[Page | None, Out]] = []
         self._urgent = False
-        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._idle = Waiters()
         self._task: asyncio.Task[None] | None = None
         self.stuck: str | None = None  # why nothing can be stored at all, not even as a dead letter
 
@@ -108,26 +109,18 @@ class ItemBuffer:
         self._wake.set()
         if self.empty or self._task is None or self._task.done():
             return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._idle_waiters.append(future)
-        await future
+        await self._idle.wait()
 
     async def _run(self) -> None:
         try:
             await self._flush()
         finally:
-            self._idle()  # broken or cancelled: nobody will flush any more
-
-    def _idle(self) -> None:
-        for waiter in self._idle_waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._idle_waiters.clear()
+            self._idle.wake()  # broken or cancelled: nobody will flush any more
 
     async def _flush(self) -> None:
         while True:
             if not self._items:
-                self._idle()
+                self._idle.wake()
                 self._wake.clear()
                 await self._wake.wait()
             while len(self._items) < self._batch_size and not self._urgent:
@@ -135,11 +128,7 @@ class ItemBuffer:
                 if left <= 0:
                     break
                 self._wake.clear()
-                try:
-                    # Not wait_for: until Python 3.12 it loses a cancellation that comes together with the event.
-                    async with asyncio.timeout(left):
-                        await self._wake.wait()
-                except TimeoutError:
+                if not await happens(self._wake, left):
                     break
             take = min(self._batch_size, len(self._items))
             self._writing = [self._items.popleft() for _ in range(take)]

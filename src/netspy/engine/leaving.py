@@ -16,28 +16,55 @@ from netspy.errors import NetspyError
 from netspy.messages.entry import Lease
 
 
-async def leave(
-    parts: Parts,
-    machine: Machine,
-    held: dict[int, Lease],
-    *,
-    workers: Sequence[asyncio.Task[None]],
-    helpers: Sequence[asyncio.Task[Any]],
-    keeper: LeaseKeeper | None,
-    seeder: Seeder | None,
-    feeder: Feeder | None,
-    last_look: Callable[[], Awaitable[None]] | None,
-    aborted: bool,
-) -> None:
-    """Stop claiming; let running pages end; flush items; ack; give the rest back; deregister.
+class Leaving:
+    """One node's way out. `aborted`: the store is lost or the node broke; then nothing is waited for that needs it."""
 
-    In this order: a page that ends still yields items, items own acks, and acks need the lease that the keeper renews.
-    `aborted`: the store is lost or the node broke; then nothing is waited for that needs it.
-    """
-    deadline = time.monotonic() + parts.settings.SPIDER_STOP_TIMEOUT
-    log, outbox, items = parts.logger, machine.outbox, machine.items
+    def __init__(
+        self,
+        parts: Parts,
+        machine: Machine,
+        held: dict[int, Lease],
+        *,
+        workers: Sequence[asyncio.Task[None]],
+        helpers: Sequence[asyncio.Task[Any]],
+        keeper: LeaseKeeper | None,
+        seeder: Seeder | None,
+        feeder: Feeder | None,
+        last_look: Callable[[], Awaitable[None]] | None,
+        aborted: bool,
+    ) -> None:
+        self._parts = parts
+        self._machine = machine
+        self._held = held
+        self._workers = workers
+        self._helpers = helpers
+        self._keeper = keeper
+        self._seeder = seeder
+        self._feeder = feeder
+        self._last_look = last_look
+        self._aborted = aborted
+        self._deadline = time.monotonic() + parts.settings.SPIDER_STOP_TIMEOUT
+        self._log = parts.logger
 
-    async def bounded(work: Awaitable[Any], until: float, otherwise: str) -> bool:
+    async def leave(self) -> None:
+        """Stop claiming; let running pages end; flush items; ack; give the rest back; deregister.
+
+        In this order: a page that ends still yields items, items own acks, and acks need the lease that the keeper
+        renews.
+        """
+        self._take_no_more()
+        await self._end_pages()
+        await self._store_items()
+        await self._stop_helpers()
+        answers = not self._aborted and await self._settle_leases()
+        await self._machine.items.stop()
+        await self._machine.outbox.stop()
+        self._machine.flush_complaints(everything=True)
+        if self._keeper is not None:
+            self._keeper.stop()
+        await self._close(answers=answers)
+
+    async def _bounded(self, work: Awaitable[Any], until: float, otherwise: str) -> bool:
         """Await, but not past `until` (at least half a second): a stop is always bounded. True when it came to its end."""
         try:
             async with asyncio.timeout(max(until - time.monotonic(), 0.5)):
@@ -45,70 +72,80 @@ async def leave(
             return True
         except TimeoutError:
             if otherwise:
-                log.warning("{}", otherwise)
+                self._log.warning("{}", otherwise)
         except NetspyError as error:
-            log.warning("{}", error)
+            self._log.warning("{}", error)
         return False
 
-    if seeder is not None:
-        seeder.stop()
-    if feeder is not None:
-        feeder.stop()
-    if keeper is not None:
-        keeper.watch_no_more()
-    for task in helpers:
-        if task.get_name() not in {"netspy-seed", "netspy-feed"}:
+    def _take_no_more(self) -> None:
+        if self._seeder is not None:
+            self._seeder.stop()
+        if self._feeder is not None:
+            self._feeder.stop()
+        if self._keeper is not None:
+            self._keeper.watch_no_more()
+        for task in self._helpers:
+            if task.get_name() not in {"netspy-seed", "netspy-feed"}:
+                task.cancel()
+        self._machine.outbox.release(self._machine.shelf.drain())
+
+    async def _end_pages(self) -> None:
+        if self._workers and not self._aborted:
+            left_s = max(self._deadline - time.monotonic() - 1.0, 0.1)
+            _, running = await asyncio.wait(self._workers, timeout=left_s)
+            if running:
+                self._log.warning("{} page(s) did not end in time; they go back to the queue", len(running))
+        for page in list(self._machine.crawl.running.values()):
+            page.timed_out = False
+        for task in self._workers:
             task.cancel()
-    outbox.release(machine.shelf.drain())
-    if workers and not aborted:
-        _, running = await asyncio.wait(workers, timeout=max(deadline - time.monotonic() - 1.0, 0.1))
-        if running:
-            log.warning("{} page(s) did not end in time; they go back to the queue", len(running))
-    for page in list(machine.crawl.running.values()):
-        page.timed_out = False
-    for task in workers:
-        task.cancel()
-    await asyncio.gather(*workers, return_exceptions=True)
-    parts.writer.hurry(deadline)
-    if not aborted:
-        late = "items were not stored in time; their pages will be crawled again"
-        await bounded(items.flush_all(), deadline, late)
-    if not aborted:
-        late = "task states and new tasks were not written in time; their pages will be crawled again"
-        await bounded(machine.after_store.drained(), deadline, late)
-    await machine.after_store.stop()
-    for task in helpers:
-        task.cancel()
-    await asyncio.gather(*helpers, return_exceptions=True)
-    if feeder is not None and not aborted:
-        late = "tasks in hand were not given back in time; they come back by themselves"
-        await bounded(feeder.give_back(), deadline, late)
-    answers = False
-    if not aborted:
-        answers = await bounded(outbox.drained(), deadline, "the store did not take all acks in time")
-        if answers:
-            # Whatever is still held now has not been settled: it goes back, its items will come again.
-            outbox.release(list(held.values()))
-            late = "the store did not take all releases in time; leases run out by themselves"
-            answers = await bounded(outbox.drained(), deadline + 0.5, late)
-    await items.stop()
-    await outbox.stop()
-    machine.crawl.complaints.flush(everything=True)
-    machine.sorter.complaints.flush(everything=True)
-    if keeper is not None:
-        keeper.stop()
-    await bounded(machine.call_hook("end_callback"), deadline + 0.5, "end_callback did not end in time")
-    await bounded(machine.fetcher.close(), deadline + 1.0, "middlewares did not close in time")
-    await bounded(parts.writer.close(), deadline + 1.0, "pipelines did not close in time")
-    await bounded(machine.downloader.close(), deadline + 1.0, "the downloader did not close in time")
-    if last_look is not None and answers:
-        await bounded(last_look(), deadline + 1.0, "")
-    if keeper is not None:
-        await asyncio.to_thread(keeper.join, min(max(deadline + 1.0 - time.monotonic(), 0.1), 1.0))
-    if parts.tasks is not None:
-        late = "the task source did not answer the goodbye"
-        await bounded(parts.tasks.source.close(), deadline + 1.0, late)
-        for closer in parts.tasks.closers:
-            await bounded(closer(), deadline + 1.0, "")
-    await bounded(parts.frontier.close(), deadline + 1.0, "the store did not answer the goodbye")
-    machine.pool.close()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+
+    async def _store_items(self) -> None:
+        machine = self._machine
+        self._parts.writer.hurry(self._deadline)
+        if not self._aborted:
+            late = "items were not stored in time; their pages will be crawled again"
+            await self._bounded(machine.items.flush_all(), self._deadline, late)
+            late = "task states and new tasks were not written in time; their pages will be crawled again"
+            await self._bounded(machine.after_store.drained(), self._deadline, late)
+        await machine.after_store.stop()
+
+    async def _stop_helpers(self) -> None:
+        for task in self._helpers:
+            task.cancel()
+        await asyncio.gather(*self._helpers, return_exceptions=True)
+        if self._feeder is not None and not self._aborted:
+            late = "tasks in hand were not given back in time; they come back by themselves"
+            await self._bounded(self._feeder.give_back(), self._deadline, late)
+
+    async def _settle_leases(self) -> bool:
+        """True when the store has taken everything."""
+        outbox = self._machine.outbox
+        if not await self._bounded(
+            outbox.drained(), self._deadline, "the store did not take all acks in time"
+        ):
+            return False
+        # Whatever is still held now has not been settled: it goes back, its items will come again.
+        outbox.release(list(self._held.values()))
+        late = "the store did not take all releases in time; leases run out by themselves"
+        return await self._bounded(outbox.drained(), self._deadline + 0.5, late)
+
+    async def _close(self, *, answers: bool) -> None:
+        """`answers`: the store does, so that it may be asked once more."""
+        parts, machine, end = self._parts, self._machine, self._deadline + 1.0
+        late = "end_callback did not end in time"
+        await self._bounded(machine.call_hook("end_callback"), self._deadline + 0.5, late)
+        await self._bounded(machine.fetcher.close(), end, "middlewares did not close in time")
+        await self._bounded(parts.writer.close(), end, "pipelines did not close in time")
+        await self._bounded(machine.downloader.close(), end, "the downloader did not close in time")
+        if self._last_look is not None and answers:
+            await self._bounded(self._last_look(), end, "")
+        if self._keeper is not None:
+            await asyncio.to_thread(self._keeper.join, min(max(end - time.monotonic(), 0.1), 1.0))
+        if parts.tasks is not None:
+            await self._bounded(parts.tasks.source.close(), end, "the task source did not answer the goodbye")
+            for closer in parts.tasks.closers:
+                await self._bounded(closer(), end, "")
+        await self._bounded(parts.frontier.close(), end, "the store did not answer the goodbye")
+        machine.pool.close()

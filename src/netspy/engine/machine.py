@@ -9,13 +9,17 @@ from typing import Any
 
 from netspy.engine.after_store import AfterStore
 from netspy.engine.callbacks import Callbacks, kind_of
-from netspy.engine.crawl import Crawl, Hooks
+from netspy.engine.complaints import Complaints
+from netspy.engine.crawl import Crawl
+from netspy.engine.failures import Failures
 from netspy.engine.fetch import Fetcher, SubDownloads
+from netspy.engine.hooks import Hooks, own_hook
 from netspy.engine.item_buffer import ItemBuffer
 from netspy.engine.outbox import Outbox
 from netspy.engine.parts import Parts
 from netspy.engine.shelf import Shelf
 from netspy.engine.threads import CallbackPool
+from netspy.engine.user_code import UserCode
 from netspy.engine.yields import Sorter, user_line
 from netspy.messages import sub_download
 from netspy.messages.entry import Lease
@@ -44,32 +48,43 @@ class Machine:
         )
         active = _ActiveDownloads()
         sub_download.active.set(active)
-        pool = CallbackPool(maximum=threads)
-        downloader = parts.make_downloader()
+        self.pool = CallbackPool(maximum=threads)
+        self.downloader = parts.make_downloader()
+        self.shelf = Shelf(Politeness(settings), clock=time.monotonic)
+        self.complaints = Complaints(parts.logger)
         callbacks = Callbacks(parts.spider, framework=parts.base)
-        shelf = Shelf(Politeness(settings), clock=time.monotonic)
-        hooks = Hooks(parts.spider, parts.base)
-        fetcher = Fetcher(
-            downloader,
+        self.fetcher = Fetcher(
+            self.downloader,
             middlewares=parts.middlewares,
-            download_midware=self.own_hook("download_midware"),
+            download_midware=own_hook(parts.spider, parts.base, "download_midware"),
             named_midware=callbacks.named,
-            pool=pool,
+            pool=self.pool,
             selector_engine=settings.SELECTOR_ENGINE,
         )
-        active.real = SubDownloads(fetcher, shelf, asyncio.get_running_loop(), self._count_page)
-        sorter = Sorter(
+        active.real = SubDownloads(self.fetcher, self.shelf, asyncio.get_running_loop(), self._count_page)
+        self.sorter = self._make_sorter(callbacks)
+        self.items = self._make_items(on_progress)
+        self.outbox = self._make_outbox(held, on_progress)
+        self.after_store = self._make_after_store(on_progress)
+        self.failures, self.crawl = self._make_crawl(callbacks, held, on_page)
+
+    def _make_sorter(self, callbacks: Callbacks) -> Sorter:
+        parts = self._parts
+        return Sorter(
             parts.spider,
             callbacks,
             shared=parts.shared,
-            default_table=settings.ITEM_DEFAULT_TABLE,
+            default_table=parts.settings.ITEM_DEFAULT_TABLE,
             filter_items=parts.item_filter is not None,
-            validate_items=settings.ITEM_VALIDATE,
+            validate_items=parts.settings.ITEM_VALIDATE,
             ignore=parts.ignore,
             counters=parts.counters,
             logger=parts.logger,
         )
-        items = ItemBuffer(
+
+    def _make_items(self, on_progress: Callable[[], None]) -> ItemBuffer:
+        parts, settings = self._parts, self._parts.settings
+        return ItemBuffer(
             parts.writer,
             parts.item_filter,
             batch_size=settings.ITEM_BATCH_SIZE,
@@ -80,55 +95,82 @@ class Machine:
             alert=parts.alert,
             on_stored=on_progress,
         )
-        outbox = Outbox(
+
+    def _make_outbox(self, held: dict[int, Lease], on_progress: Callable[[], None]) -> Outbox:
+        parts = self._parts
+        return Outbox(
             parts.frontier,
             counters=parts.counters,
             logger=parts.logger,
             held=held,
-            bound=settings.REQUEST_BUFFER_MAX_CACHED,
+            bound=parts.settings.REQUEST_BUFFER_MAX_CACHED,
             linger_s=_LINGER_S if parts.shared else 0.0,
             on_progress=on_progress,
         )
-        tasks = parts.tasks
-        doers = {"add": tasks.source.add, **tasks.doers} if tasks is not None else {}
-        after_store = AfterStore(doers, logger=parts.logger, alert=parts.alert, on_progress=on_progress)
-        crawl = Crawl(
+
+    def _make_after_store(self, on_progress: Callable[[], None]) -> AfterStore:
+        parts = self._parts
+        doers = {"add": parts.tasks.source.add, **parts.tasks.doers} if parts.tasks is not None else {}
+        return AfterStore(doers, logger=parts.logger, alert=parts.alert, on_progress=on_progress)
+
+    def _make_crawl(
+        self, callbacks: Callbacks, held: dict[int, Lease], on_page: Callable[[], None]
+    ) -> tuple[Failures, Crawl]:
+        parts = self._parts
+        hooks = Hooks(parts.spider, parts.base)
+        user_code = UserCode(
             name=parts.spider.name,
-            settings=settings,
-            fetcher=fetcher,
-            shelf=shelf,
-            pool=pool,
+            chunk=parts.settings.CALLBACK_CHUNK,
+            pool=self.pool,
             callbacks=callbacks,
             hooks=hooks,
-            sorter=sorter,
-            outbox=outbox,
-            items=items,
-            after_store=after_store,
-            tasks=tasks,
+            sorter=self.sorter,
+            outbox=self.outbox,
+            items=self.items,
+            counters=parts.counters,
+            complaints=self.complaints,
+        )
+        failures = Failures(
+            settings=parts.settings,
+            callbacks=callbacks,
+            hooks=hooks,
+            user_code=user_code,
+            shelf=self.shelf,
+            outbox=self.outbox,
+            counters=parts.counters,
+            logger=parts.logger,
+            complaints=self.complaints,
+            shared=parts.shared,
+            on_end=on_page,
+        )
+        crawl = Crawl(
+            name=parts.spider.name,
+            settings=parts.settings,
+            fetcher=self.fetcher,
+            shelf=self.shelf,
+            pool=self.pool,
+            callbacks=callbacks,
+            user_code=user_code,
+            failures=failures,
+            outbox=self.outbox,
+            after_store=self.after_store,
+            tasks=parts.tasks,
             held=held,
             counters=parts.counters,
             logger=parts.logger,
-            shared=parts.shared,
+            complaints=self.complaints,
             on_page=on_page,
         )
-        self.pool = pool
-        self.downloader = downloader
-        self.shelf = shelf
-        self.fetcher = fetcher
-        self.sorter = sorter
-        self.items = items
-        self.outbox = outbox
-        self.after_store = after_store
-        self.crawl = crawl
+        return failures, crawl
 
-    def own_hook(self, name: str) -> Callable[..., Any] | None:
-        """The spider's hook of that name; None when it is only the base class's."""
-        spider, base = self._parts.spider, self._parts.base
-        return getattr(spider, name) if getattr(type(spider), name) is not getattr(base, name) else None
+    def flush_complaints(self, *, everything: bool = False) -> None:
+        """See `Complaints.flush`."""
+        self.complaints.flush(everything=everything)
+        self.sorter.complaints.flush(everything=everything)
 
     async def call_hook(self, name: str) -> None:
         """Call a hook without arguments; its error is reported and counted."""
-        hook = self.own_hook(name)
+        hook = own_hook(self._parts.spider, self._parts.base, name)
         if hook is None:
             return
         try:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from netspy import crash
 from netspy.engine.contract import CountersLike, LoggerLike
+from netspy.engine.waiting import Waiters
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import Lease, NewEntry, Settlement, TaskMark
 
@@ -59,7 +60,7 @@ class Outbox:
         self._room.set()
         self._busy = False
         self._urgent = False
-        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._idle = Waiters()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -142,9 +143,7 @@ class Outbox:
         self._urgent = True
         if self.empty or self._task is None or self._task.done():
             return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._idle_waiters.append(future)
-        await future
+        await self._idle.wait()
 
     async def _run(self) -> None:
         try:
@@ -186,10 +185,7 @@ class Outbox:
 
     def _no_longer_busy(self) -> None:
         self._busy = False
-        for waiter in self._idle_waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._idle_waiters.clear()
+        self._idle.wake()
 
     async def _do_puts(self) -> None:
         self._putting = puts = self._puts

@@ -9,7 +9,7 @@ from typing import Any
 from netspy.engine.actions import Action
 from netspy.engine.after_store import AfterStore
 from netspy.engine.yields import Origin
-from netspy.messages.entry import Lease, NewEntry
+from netspy.messages.entry import Lease
 from netspy.messages.request import Request
 from netspy.messages.response import Response
 
@@ -23,8 +23,7 @@ class Page:
     """
 
     __slots__ = (
-        "actions", "after_store", "children",
-        "final", "function", "history", "iterator", "job", "lease", "origin", "pending", "put_early",
+        "actions", "after_store", "final", "function", "history", "iterator", "job", "lease", "origin", "pending", "put_early",
         "request", "response", "started", "task", "timed_out", "told",
     )  # fmt: skip
 
@@ -36,7 +35,6 @@ class Page:
         self.response: Response | None = None
         self.function: Callable[..., Any] | None = None
         self.iterator: Any = None
-        self.children: list[NewEntry] = []
         self.history: str | None = None
         self.put_early = False
         self.pending = 0

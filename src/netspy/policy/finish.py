@@ -48,3 +48,12 @@ def finished_job_left_behind(counts: Counts, *, own_nodes: int = 1, young_s: flo
         and not (counts.queued or counts.leased or counts.delayed)
         and counts.live_nodes <= own_nodes
     )
+
+
+def nothing_moved(before: Counts, after: Counts) -> bool:
+    """Whether no request and no task has changed its place between two readings."""
+    return (*before[:4], before.tasks_done, before.tasks_failed) == (
+        *after[:4],
+        after.tasks_done,
+        after.tasks_failed,
+    )

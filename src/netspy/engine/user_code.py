@@ -1,0 +1,215 @@
+"""The user's code, run for one page: the callback, `validate`, hooks; and what they yield, handed over as it comes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from netspy import crash
+from netspy.engine.actions import current
+from netspy.engine.callbacks import Callbacks
+from netspy.engine.complaints import Complaints
+from netspy.engine.contract import CountersLike
+from netspy.engine.hooks import Hooks
+from netspy.engine.item_buffer import ItemBuffer
+from netspy.engine.outbox import Outbox
+from netspy.engine.page import Page
+from netspy.engine.threads import CallbackPool
+from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, failure, is_async, user_line
+from netspy.observe.faults import what
+
+
+class UserCode:
+    """Plain functions run on worker threads, `async def` on the loop. Its methods are called on the loop."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        chunk: int,
+        pool: CallbackPool,
+        callbacks: Callbacks,
+        hooks: Hooks,
+        sorter: Sorter,
+        outbox: Outbox,
+        items: ItemBuffer,
+        counters: CountersLike,
+        complaints: Complaints,
+    ) -> None:
+        """`name`: the spider's. `chunk`: after so many values a callback's yields are handed over."""
+        self._name = name
+        self._chunk = chunk
+        self._pool = pool
+        self._callbacks = callbacks
+        self._hooks = hooks
+        self._sorter = sorter
+        self._outbox = outbox
+        self._items = items
+        self._counters = counters
+        self._complaints = complaints
+
+    # -- callbacks -------------------------------------------------------------------------------------------
+
+    async def run_plain(self, page: Page) -> Yielded:
+        """The callback on worker threads: the last values it yielded, and how it ended; others are handed over.
+
+        Raises CallbackTimeoutError when it was waited for no longer.
+        """
+        out: Yielded = Yielded()
+        if self._hooks.validate_awaited is not None and not await self._validated(page, out):
+            return out
+        page.job = self._pool.call(lambda: self._draw_first(page))
+        while True:
+            out = await page.job
+            if out.later is not None:
+                await self._drain(page, out, out.later)
+                return out
+            if out.verdict is False or out.error is not None or not out.more:
+                return out
+            await self.hand_over(page, out)
+            page.job = self._pool.call(lambda: self._draw(page))
+
+    async def run_async(self, page: Page) -> Yielded:
+        """The callback on the loop: the last values it yielded, and how it ended; others are handed over."""
+        out = Yielded()
+        assert page.function is not None  # noqa: S101 - set when the page's work began
+        if await self._validated(page, out):
+            try:
+                result = page.function(page.request, page.response, **(page.request.cb_kwargs or {}))
+            except Exception as error:
+                out.error = error
+            else:
+                await self._drain(page, out, result)
+        return out
+
+    def _draw_first(self, page: Page) -> Yielded:
+        """On a worker thread: validate, call, draw the first values."""
+        out = Yielded()
+        current.set(page)
+        try:
+            if self._hooks.validate is not None and page.response is not None:
+                out.verdict = self._hooks.validate(page.request, page.response)
+                if out.verdict is False:
+                    return out
+            assert page.function is not None  # noqa: S101 - set when the page's work began
+            result = page.function(page.request, page.response, **(page.request.cb_kwargs or {}))
+            if is_async(result):
+                out.later = result
+                return out
+            page.iterator = as_iterator(result)
+        except (Exception, SystemExit) as error:
+            out.error = failure(error)
+            return out
+        return self._draw(page, out) if page.iterator is not None else out
+
+    def _draw(self, page: Page, out: Yielded | None = None) -> Yielded:
+        """On a worker thread: draw up to a chunk of values."""
+        if out is None:
+            out = Yielded()
+        origin = page.origin
+        origin.generator = page.iterator
+        current.set(page)
+        sort = self._sorter.sort
+        try:
+            out.more = draw(page.iterator, lambda value: sort(out, value, origin), out.__len__, self._chunk)
+        except (Exception, SystemExit) as error:
+            out.error = failure(error)
+        return out
+
+    async def _drain(self, page: Page, out: Yielded, result: Any) -> None:
+        """On the loop: gather what an awaitable returns or an async generator yields."""
+        origin = page.origin
+        try:
+            if hasattr(result, "__aiter__"):
+                origin.generator = result
+                async for value in result:
+                    self._sorter.sort(out, value, origin)
+                    if len(out) >= self._chunk:
+                        await self.hand_over(page, out)
+                        out.children, out.rows = [], []
+            else:
+                for one in as_iterator(await result) or ():
+                    self._sorter.sort(out, one, origin)
+        except (Exception, SystemExit) as error:
+            out.error = failure(error)
+
+    # -- hooks -----------------------------------------------------------------------------------------------
+
+    async def _validated(self, page: Page, out: Yielded) -> bool:
+        """Ask `validate` from the loop; False when the callback is not to run (`out` tells why)."""
+        validate = self._hooks.validate or self._hooks.validate_awaited
+        if validate is None or page.response is None:
+            return True
+        try:
+            if self._callbacks.kind(validate) == "coroutine":
+                out.verdict = await validate(page.request, page.response)
+            else:
+                out.verdict = await self._pool.call(lambda: validate(page.request, page.response))
+        except (Exception, SystemExit) as error:
+            out.error = failure(error)
+            return False
+        return out.verdict is not False
+
+    async def run_hook(self, page: Page, name: str, function: Callable[..., Any], *args: Any) -> None:
+        """A hook that may yield like a callback; its own error is reported and costs only itself."""
+        origin = Origin(
+            f"{self._name}.{getattr(function, '__name__', name)}",
+            b"h%d.%s.%d" % (page.lease.seq, name.encode(), page.request.retry_times),
+            page.request.url,
+            task=page.origin.task,
+            salt=page.origin.salt,
+        )
+        out = Yielded()
+
+        def plain() -> Any:
+            current.set(page)
+            result = function(*args)
+            if is_async(result):
+                return result
+            origin.generator = iterator = as_iterator(result)
+            for value in iterator or ():
+                self._sorter.sort(out, value, origin)
+            return None
+
+        try:
+            kind = self._callbacks.kind(function)
+            later = await self._pool.call(plain) if kind == "plain" else function(*args)
+            if hasattr(later, "__aiter__"):
+                async for value in later:
+                    self._sorter.sort(out, value, origin)
+            elif later is not None:
+                for value in as_iterator(await later) or ():
+                    self._sorter.sort(out, value, origin)
+        except (Exception, SystemExit) as caught:
+            error = failure(caught)
+            self._counters.inc("callback_error")
+            place = f"{origin.label} ({user_line(error)})"
+            self._complaints.error(place, f"{place} raised {what(error)}")
+        await self.hand_over(page, out)
+
+    # -- what was yielded ------------------------------------------------------------------------------------
+
+    async def hand_over(self, page: Page, out: Yielded) -> None:
+        """What was yielded so far: items to the buffer, children to the store, before the parent's ack."""
+        if out.rows:
+            self._items.add(page, out.rows)
+        if out.children:
+            page.put_early = True
+            if crash.armed:
+                crash.reached("after_callback")
+            history = await self._outbox.put(out.children)
+            # Of several puts the first one's history counts: the ack must not outlive any of them.
+            page.history = page.history or history
+            if crash.armed:
+                crash.reached("after_children")
+        await self.room(page)
+
+    async def room(self, page: Page) -> None:
+        """Wait for room in the buffers. It may take as long as a store is away, and is no time of the callback's own."""
+        if self._items.full or self._outbox.full:
+            page.started = math.inf
+            await self._items.room()
+            await self._outbox.room()
+            page.started = time.monotonic()

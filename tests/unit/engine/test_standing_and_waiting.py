@@ -1,0 +1,48 @@
+"""What a node knows of the queue's length, and how its parts wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+from netspy.engine.standing import Standing
+from netspy.engine.waiting import Waiters, happens
+
+
+def test_what_was_fed_since_the_queue_was_counted_counts_as_queued():
+    standing = Standing()
+    assert not standing.ahead(10)  # not counted yet: nothing is known to be there
+    standing.counted(4)
+    standing.fed += 5
+    assert not standing.ahead(10)
+    standing.fed += 1
+    assert standing.ahead(10)
+
+
+def test_a_new_count_holds_what_was_fed_so_it_is_not_counted_twice():
+    standing = Standing()
+    standing.fed += 8
+    standing.counted(8)
+    assert not standing.ahead(10)
+
+
+async def test_an_event_that_has_happened_is_seen_though_the_time_is_over():
+    event = asyncio.Event()
+    event.set()
+    assert await happens(event, 0.0)
+    assert await happens(event, -1.0)
+
+
+async def test_an_event_that_never_comes_is_waited_for_no_longer_than_told():
+    assert not await happens(asyncio.Event(), 0.001)
+
+
+async def test_a_cancelled_waiter_does_not_keep_the_others_waiting():
+    waiters = Waiters()
+    first, second = asyncio.create_task(waiters.wait()), asyncio.create_task(waiters.wait())
+    await asyncio.sleep(0)
+    first.cancel()
+    waiters.wake()
+    done, _ = await asyncio.wait({first, second}, timeout=1)
+    assert done == {first, second}
+    assert first.cancelled()
+    assert second.exception() is None
