@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import ItemError
+from netspy.pipelines.sql_exact import exact_json
 from netspy.pipelines.sql_plan import Line, Shape
-from netspy.pipelines.sql_values import bind, binder, exact_json
+from netspy.pipelines.sql_values import bind, binder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

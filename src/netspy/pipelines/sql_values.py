@@ -1,15 +1,17 @@
 """Python values as the parameters of one SQL column: they arrive as they are, or ItemError says why not.
 
-Nothing is altered silently, with two exceptions that a column's own declaration asks for: digits behind its scale are
-rounded, and a time finer than its precision loses the rest.
+Nothing is altered silently, with the exceptions that a column's own declaration asks for: digits behind its scale, or
+beyond the precision of its floating-point numbers, are rounded, and a time finer than its precision loses the rest.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from datetime import UTC, date, datetime, time, timedelta
+import struct
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -17,8 +19,10 @@ from uuid import UUID
 import msgspec
 
 from netspy.errors import ItemError
-from netspy.pipelines import sqlite_schema
-from netspy.pipelines.values import json_bytes, text_of
+from netspy.pipelines import sql_moments, sqlite_schema
+from netspy.pipelines.sql_exact import exact_json, scalar, unfit
+from netspy.pipelines.sql_mysql_types import Strict, at_most, strict
+from netspy.pipelines.values import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,21 +31,21 @@ if TYPE_CHECKING:
     from netspy.sqlio.reflection import Column, Holds
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?\s*", re.ASCII)
-_PLAIN_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}", re.ASCII)
-_PLAIN_MOMENT = re.compile(r"\d{4}-\d{1,2}-\d{1,2}[ T]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{1,6})?)?", re.ASCII)
 _MYSQL_DIGITS = 65
-_MAX_DEPTH = 100
 
 
 class Binder(NamedTuple):
-    """What makes parameters for one column. `untouched`: types that need no conversion when the test given for them
-    (None: no test) holds for a column's values; NULLs are no matter. `longest`: the most characters of a text, and
-    the column's type.
+    """What makes parameters for one column.
+
+    `untouched`: types that need no conversion when the test given for them (None: no test) holds for a column's
+    values; NULLs are no matter. `strict`: a check of each parameter. `null`: why a NULL can't be stored, when the
+    server would not say so.
     """
 
     convert: Callable[[Any], Any]
     untouched: Mapping[type, Callable[[Sequence[Any]], bool] | None]
-    longest: tuple[int, str] | None = None
+    strict: Strict | None = None
+    null: str = ""
 
 
 class Bound(NamedTuple):
@@ -57,97 +61,70 @@ def binder(kind: Kind, column: Column) -> Binder:
         affinity = sqlite_schema.Column(column.name, column.declared).affinity
         untouched = {"TEXT": _SQLITE_TEXT, "BLOB": _SQLITE_BLOB}.get(affinity, {})
         return Binder(lambda value: _sqlite(value, affinity), untouched)
-    convert = _CONVERT[column.holds]
+    convert = _converter(kind, column)
     plain = _PG_TEXT if column.holds == "text" and kind == "postgresql" else _UNTOUCHED.get(column.holds, {})
-    longest = (column.length, column.declared) if column.length is not None else None
-    return Binder(lambda value: convert(_scalar(value), kind), plain, longest)
+    null = ""
+    if kind == "mysql" and not column.nullable and column.declared.lower().startswith("timestamp"):
+        null = f"the server would store the time of now for NULL in {column.declared} NOT NULL"
+    return Binder(lambda value: convert(scalar(value), kind), plain, _checks(kind, column), null)
+
+
+def _checks(kind: Kind, column: Column) -> Strict | None:
+    if kind == "mysql":
+        return strict(column)
+    return Strict(at_most(column), column.length) if column.length is not None else None
+
+
+def _converter(kind: Kind, column: Column) -> Callable[[Any, Kind], Any]:
+    declared = column.declared.lower()
+    if kind == "mysql" and declared.startswith("bit"):
+        return _bits
+    if column.holds == "float" and declared.startswith(("float", "real")):
+        return partial(_float, single=True)
+    if column.holds == "array" and column.element is not None and column.element.holds in _IN_ARRAYS:
+        return partial(_array_of, binder(kind, column.element))
+    return _CONVERT[column.holds]
 
 
 def bind(made: Binder, kind: Kind, name: str, values: Sequence[Any]) -> Bound:
     """The parameters for a column, from the values of the field `name`."""
     kinds = set(map(type, values))
     kinds.discard(type(None))
-    if not kinds:
-        return Bound(list(values), {})
-    if len(kinds) == 1 and (one := kinds.pop()) in made.untouched:
-        test = made.untouched[one]
-        short = made.longest is None or all(len(v) <= made.longest[0] for v in values if v is not None)
-        if short and (test is None or test(values)):
+    if not made.null:
+        if not kinds:
             return Bound(list(values), {})
+        if len(kinds) == 1 and (one := kinds.pop()) in made.untouched and _fits(made.strict, values):
+            test = made.untouched[one]
+            if test is None or test(values):
+                return Bound(list(values), {})
     bound: list[Any] = []
     failed: dict[int, ItemError] = {}
     for place, value in enumerate(values):
         try:
-            bound.append(None if value is None else made.convert(value))
-            if kind == "postgresql" and type(bound[-1]) is str and "\0" in bound[-1]:
-                raise ItemError("PostgreSQL's text can't hold the character U+0000")
-            if made.longest is not None and value is not None and len(bound[-1]) > made.longest[0]:
-                # Servers cut blanks beyond a column's length without a word.
-                raise ItemError(f"{len(bound[-1]):,} characters are too long for {made.longest[1]}")
-        except (ItemError, ValueError, ArithmeticError, RecursionError) as error:
-            bound[place:] = [None]
+            if value is None and made.null:
+                raise ItemError(made.null)
+            bound.append(None if value is None else _parameter(made, kind, value))
+        except (ItemError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
+            bound.append(None)
             failed[place] = ItemError(f"field {name!r}: {error}")
     return Bound(bound, failed)
 
 
-def exact_text(text: str) -> str:
-    """The text itself. Raises ItemError for half a surrogate pair, which UTF-8 has no form for."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            half = text[error.start]
-            raise ItemError(
-                f"the text holds half a surrogate pair ({half!r} at {error.start}), which no database can keep"
-            ) from None
-    return text
+def _fits(checks: Strict | None, values: Sequence[Any]) -> bool:
+    """Whether the values pass the check by their length alone."""
+    if checks is None:
+        return True
+    fits = checks.fits
+    return fits is not None and all(len(value) <= fits for value in values if value is not None)
 
 
-def exact_json(value: Any) -> str:
-    """`value` as JSON text. Raises ItemError for what JSON can't say: NaN, half a surrogate pair, unknown types."""
-    _check_json(value, _MAX_DEPTH)
-    return json_bytes(value).decode("utf-8")
-
-
-def _check_json(value: Any, room: int) -> None:
-    if value is None or isinstance(value, bool | int | bytes):
-        return
-    if isinstance(value, str):
-        exact_text(value)
-    elif isinstance(value, float | Decimal):
-        if not isfinite(value):
-            raise ItemError(f"JSON has no {value}")
-    elif room <= 0:
-        raise ItemError(f"the value holds itself or is nested more than {_MAX_DEPTH} deep")
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            _check_json(key, room - 1)
-            _check_json(inner, room - 1)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for inner in value:
-            _check_json(inner, room - 1)
-    elif not isinstance(value, date | time | timedelta | UUID | bytearray | memoryview):
-        try:
-            _check_json(msgspec.to_builtins(value), room - 1)
-        except TypeError as error:
-            raise ItemError(str(error)) from None
-
-
-def _scalar(value: Any) -> Any:
-    """Subclasses (the strings of lxml, IntEnum, numpy's float64) as the plain type."""
-    if isinstance(value, str):
-        return exact_text(value if type(value) is str else str.__str__(value))
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value)
-    return bytes(value) if isinstance(value, bytearray | memoryview) else value
-
-
-def _refuse(value: Any, column: str) -> ItemError:
-    return ItemError(f"{type(value).__name__} {value!r:.60} doesn't fit a column of {column}")
+def _parameter(made: Binder, kind: Kind, value: Any) -> Any:
+    found = made.convert(value)
+    if kind == "postgresql" and type(found) is str and "\0" in found:
+        raise ItemError("PostgreSQL's text can't hold the character U+0000")
+    if made.strict is not None:
+        made.strict.check(found)
+    return found
 
 
 def _text(value: Any, _kind: Kind) -> str:
@@ -165,7 +142,7 @@ def _binary(value: Any, _kind: Kind) -> bytes:
         return value
     if isinstance(value, str):
         return value.encode()
-    raise _refuse(value, "bytes")
+    raise unfit(value, "bytes")
 
 
 def _integer(value: Any, _kind: Kind) -> int:
@@ -176,25 +153,43 @@ def _integer(value: Any, _kind: Kind) -> int:
     if isinstance(value, float | Decimal):
         if isfinite(value) and value == int(value):
             return int(value)
-        raise _refuse(value, "whole numbers")
+        raise unfit(value, "whole numbers")
     try:
         return operator.index(value)
     except TypeError:
-        raise _refuse(value, "whole numbers") from None
+        raise unfit(value, "whole numbers") from None
 
 
-def _float(value: Any, kind: Kind) -> float:
+def _bits(value: Any, kind: Kind) -> int | bytes:
+    """MySQL's BIT: a text would be taken for the bits of its characters."""
+    if isinstance(value, bytes):
+        return value
+    number = _integer(value, kind)
+    if number < 0:
+        raise unfit(value, "bits")
+    return number
+
+
+def _float(value: Any, kind: Kind, *, single: bool = False) -> float:
+    """`single`: a column of 32 bits."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
-        value = float(value)
-    if isinstance(value, int):
-        if abs(value) > 1 << 53 and int(float(value)) != value:
-            raise ItemError(f"{value} has more digits than a floating-point column keeps")
-        return float(value)
-    if isinstance(value, float | Decimal):
+        value = Decimal(value.strip())
+    if isinstance(value, float):
         if kind == "mysql" and not isfinite(value):
             raise ItemError(f"MySQL has no {value}")
-        return float(value)
-    raise _refuse(value, "numbers")
+        return value
+    if not isinstance(value, int | Decimal):
+        raise unfit(value, "numbers")
+    if isinstance(value, Decimal) and not value.is_finite():
+        return _float(float(value), kind)
+    number = float(value)
+    kept = number
+    if single and isinstance(value, int) and abs(value) > (10**6 if kind == "mysql" else 1 << 24):
+        # MySQL gives six digits of a FLOAT back.
+        kept = float(f"{value:.6g}") if kind == "mysql" else struct.unpack("f", struct.pack("f", number))[0]
+    if not isfinite(kept) or Decimal(repr(kept)) != value:
+        raise ItemError(f"{value} has more digits than a floating-point column keeps")
+    return number
 
 
 def _decimal(value: Any, kind: Kind) -> Decimal:
@@ -208,9 +203,9 @@ def _decimal(value: Any, kind: Kind) -> Decimal:
         try:
             number = Decimal(value.strip())
         except InvalidOperation:
-            raise _refuse(value, "numbers") from None
+            raise unfit(value, "numbers") from None
     else:
-        raise _refuse(value, "numbers")
+        raise unfit(value, "numbers")
     if kind != "mysql":
         return number
     if not number.is_finite():
@@ -223,9 +218,9 @@ def _decimal(value: Any, kind: Kind) -> Decimal:
 def _boolean(value: Any, _kind: Kind) -> Any:
     if isinstance(value, bool | str):
         return value
-    if value in {0, 1} and isinstance(value, int):
+    if isinstance(value, int) and value in {0, 1}:
         return bool(value)
-    raise _refuse(value, "true and false")
+    raise unfit(value, "true and false")
 
 
 def _json(value: Any, _kind: Kind) -> str:
@@ -242,86 +237,37 @@ def _json(value: Any, _kind: Kind) -> str:
 def _uuid(value: Any, _kind: Kind) -> str:
     if isinstance(value, str | UUID):
         return str(value)
-    raise _refuse(value, "UUIDs")
+    raise unfit(value, "UUIDs")
 
 
 def _array(value: Any, _kind: Kind) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
-        _check_json(value, _MAX_DEPTH)
+        exact_json(value)
         return list(value)
     if isinstance(value, str):
         return value
-    raise _refuse(value, "arrays")
+    raise unfit(value, "arrays")
 
 
-def _moment(value: Any, kind: Kind, *, zone: bool) -> Any:
-    """A moment for a column without a zone (which holds UTC) or with one; a naive value is taken as UTC."""
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value.strip())
-        except ValueError:
-            # What the server reads without throwing part of it away; PostgreSQL drops a zone it isn't asked for.
-            if kind == "mysql" or zone or _PLAIN_MOMENT.fullmatch(value) or _PLAIN_DATE.fullmatch(value):
-                return value
-            raise _refuse(value, "dates and times") from None
-    if isinstance(value, datetime):
-        if value.tzinfo is not None:
-            value = value.astimezone(UTC)
-            return value if zone else value.replace(tzinfo=None)
-        return value.replace(tzinfo=UTC) if zone else value
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC if zone else None)
-    raise _refuse(value, "dates and times")
-
-
-def _date(value: Any, _kind: Kind) -> Any:
-    if isinstance(value, str):
-        text = value.strip()
-        try:
-            value = date.fromisoformat(text)
-        except ValueError:
-            try:
-                value = datetime.fromisoformat(text)
-            except ValueError:
-                if _PLAIN_DATE.fullmatch(text):
-                    return text
-                raise _refuse(value, "dates") from None
-    if isinstance(value, datetime):
-        if value.time() != time():
-            raise _refuse(value, "dates, which would lose the time")
-        return value.date()
-    if isinstance(value, date):
-        return value
-    raise _refuse(value, "dates")
-
-
-def _time(value: Any, kind: Kind) -> Any:
-    if isinstance(value, time):
-        if value.tzinfo is not None:
-            raise _refuse(value, "times without a zone")
-        return value
-    if isinstance(value, str) or (isinstance(value, timedelta) and kind == "mysql"):
-        return value
-    raise _refuse(value, "times")
-
-
-def _timetz(value: Any, _kind: Kind) -> Any:
-    if isinstance(value, time):
-        return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+def _array_of(made: Binder, value: Any, kind: Kind) -> Any:
+    """The server would round and cut what is in an array without a word, as it casts it."""
     if isinstance(value, str):
         return value
-    raise _refuse(value, "times")
-
-
-def _interval(value: Any, _kind: Kind) -> Any:
-    if isinstance(value, timedelta | str):
-        return value
-    raise _refuse(value, "intervals")
+    if not isinstance(value, list | tuple | set | frozenset):
+        raise unfit(value, "arrays")
+    return [
+        _array_of(made, inner, kind)
+        if isinstance(inner, list | tuple)
+        else None
+        if inner is None
+        else _parameter(made, kind, inner)
+        for inner in value
+    ]
 
 
 def _other(value: Any, kind: Kind) -> Any:
-    if isinstance(value, float) and kind == "mysql":
-        return _float(value, kind)
+    if isinstance(value, float | Decimal) and kind == "mysql" and not isfinite(value):
+        raise ItemError(f"MySQL has no {value}")
     if isinstance(value, str | bool | int | float | bytes | Decimal | date | time | timedelta):
         return value
     if isinstance(value, UUID):
@@ -331,7 +277,7 @@ def _other(value: Any, kind: Kind) -> Any:
 
 def _sqlite(value: Any, affinity: str) -> Any:
     """SQLite keeps any value in any column, unless the column's affinity makes another one of it."""
-    value = _scalar(value)
+    value = scalar(value)
     if isinstance(value, float) and value != value:  # noqa: PLR0124 (NaN)
         raise ItemError("SQLite has no NaN")
     plain = isinstance(value, str | int | float | bytes | Decimal | date | time)
@@ -339,7 +285,7 @@ def _sqlite(value: Any, affinity: str) -> Any:
         value = _text(value, "sqlite")
     bound = sqlite_schema.bound(value, affinity)
     if isinstance(value, str | Decimal):
-        if affinity == "INTEGER" and _NUMBER.fullmatch(str(value)) and isfinite(Decimal(value)):
+        if affinity == "INTEGER" and _NUMBER.fullmatch(str(value)):
             return sqlite_schema.bound(_integer(value, "sqlite"), affinity)
         numeric = affinity in {"REAL", "NUMERIC"} and _NUMBER.fullmatch(str(value))
         if numeric and Decimal(repr(float(value))) != Decimal(value):
@@ -356,17 +302,20 @@ _CONVERT: dict[Holds, Callable[[Any, Kind], Any]] = {
     "float": _float,
     "decimal": _decimal,
     "boolean": _boolean,
-    "datetime": lambda value, kind: _moment(value, kind, zone=False),
-    "datetimetz": lambda value, kind: _moment(value, kind, zone=True),
-    "date": _date,
-    "time": _time,
-    "timetz": _timetz,
-    "interval": _interval,
+    "datetime": partial(sql_moments.moment, zone=False),
+    "datetimetz": partial(sql_moments.moment, zone=True),
+    "date": sql_moments.day,
+    "time": sql_moments.time_of_day,
+    "timetz": sql_moments.time_with_zone,
+    "interval": sql_moments.span,
     "json": _json,
     "uuid": _uuid,
     "array": _array,
     "other": _other,
 }
+_IN_ARRAYS: frozenset[Holds] = frozenset(
+    {"text", "integer", "float", "decimal", "boolean", "datetime", "datetimetz", "date", "time"}
+)
 
 
 def _utf8(values: Sequence[Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 class Column(NamedTuple):
     """One column. `declared` is the server's word for its type; `filled` means that the server gives a value where a
     row has none (a default, a counter, a generated column). `length`: the most characters, of a VARCHAR and the like.
+    `element`: what an array consists of.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Column(NamedTuple):
     filled: bool = False
     counter: bool = False
     length: int | None = None
+    element: Column | None = None
 
 
 class Table(NamedTuple):
@@ -88,11 +91,15 @@ def reflect(connection: Connection, dialect: Dialect, name: str) -> Table | None
     if dialect.kind == "mysql":
         return _mysql(connection, dialect, name)
     from sqlalchemy import inspect
-    from sqlalchemy.exc import NoSuchTableError
+    from sqlalchemy.exc import NoSuchTableError, SAWarning
 
     inspector = inspect(connection)
     try:
-        found: list[dict[str, Any]] = [dict(column) for column in inspector.get_columns(name)]
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", SAWarning
+            )  # a type that it doesn't know: we hand the server text then
+            found: list[dict[str, Any]] = [dict(column) for column in inspector.get_columns(name)]
         primary = tuple(inspector.get_pk_constraint(name)["constrained_columns"])
         indexes = inspector.get_indexes(name)
     except NoSuchTableError:
@@ -107,6 +114,7 @@ def reflect(connection: Connection, dialect: Dialect, name: str) -> Table | None
             column.get("default") is not None or bool(column.get("computed") or column.get("identity")),
             column.get("autoincrement") is True or bool(column.get("identity")),
             _length(column["type"]),
+            _element(column["type"], connection),
         )
     uniques = []
     for index in indexes:
@@ -122,6 +130,15 @@ def _length(kind: Any) -> int | None:
     from sqlalchemy import Enum, String
 
     return kind.length if isinstance(kind, String) and not isinstance(kind, Enum) else None
+
+
+def _element(kind: Any, connection: Connection) -> Column | None:
+    from sqlalchemy import types
+
+    if not isinstance(kind, types.ARRAY):
+        return None
+    inner = kind.item_type
+    return Column("", _holds(inner), _declared(inner, connection), length=_length(inner))
 
 
 def _declared(kind: Any, connection: Connection) -> str:
@@ -162,7 +179,7 @@ def _holds(kind: Any) -> Holds:
     for base, holds in simple:
         if isinstance(kind, base):
             return holds
-    names: dict[str, Holds] = {"INTERVAL": "interval", "YEAR": "integer"}
+    names: dict[str, Holds] = {"INTERVAL": "interval", "MONEY": "decimal"}
     return names.get(type(kind).__name__, "other")
 
 

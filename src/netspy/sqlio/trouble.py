@@ -73,6 +73,7 @@ _MYSQL_DATA = frozenset(
             4025,
         ),  # constraints
         *(1153, 1264, 1265, 1292, 1300, 1301, 1366, 1367, 1406, 1411, 1416, 1441, 1525, 1526, 1644, 1690),
+        4078,  # no cast from the value's type to the column's
         *(3140, 3141, 3143, 3144, 3156, 3157, 3158, 4038, 4039),  # JSON
         *(1118, 1139, 1365, 1748, 1906, 3105),  # row size, generated columns, no partition
     }
@@ -161,6 +162,8 @@ def data_error(error: BaseException) -> bool:
         return code in _MYSQL_DATA or (
             code not in _MYSQL_TRANSIENT | _MYSQL_SCHEMA and _named(inner, "DataError", "IntegrityError")
         )
+    if code == "0A000":  # the value can't be converted, e.g. NaN to a whole number
+        return not transient(error)
     if code:
         return code in _PG_DATA or code.startswith(_PG_DATA_CLASSES)
     if _named(inner, "ProgrammingError"):
