@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from dataclasses import replace
@@ -10,6 +11,9 @@ from typing import Any
 from netspy.engine.parts import NodeState
 from netspy.observe.panel import NoProgress, Progress
 from netspy.observe.progress import NodeView, RateMeter, Snapshot, eta
+
+LAST_LOOK_S = 1.0
+"""How long the end waits for a store that doesn't answer any more."""
 
 
 class Observer:
@@ -66,8 +70,11 @@ class Observer:
         if self._cluster is None:
             self._before = dict(cluster.counters)
         self._cluster = cluster
+        return self._snapshot(cluster, state)
+
+    def _snapshot(self, cluster: Any, state: NodeState) -> Snapshot:
         return cluster_snapshot(
-            self._cluster,
+            cluster,
             self._spider.name,
             run_id_of(self._spider, self._built.settings),
             state.elapsed_s,
@@ -94,6 +101,31 @@ class Observer:
             name: max(now.get(name, 0) - before.get(name, 0) - beaten.get(name, 0), 0) + value
             for name, value in own.items()
         }
+
+    def stopping(self) -> None:
+        """Say so in the display: there are no readings while a node leaves."""
+        if self._last is not None:
+            self._last = replace(self._last, state="stopping", eta_s=None)
+            self._shown.update(self._last)
+
+    async def look_last(self, elapsed_s: float) -> None:
+        """A reading after the node has left, for the display to end with; the rate is that of the whole time.
+
+        It isn't kept for `totals`: the node is none of the cluster's any more.
+        """
+        if self._last is None or isinstance(self._shown, NoProgress):
+            return
+        left = NodeState("", elapsed_s, 0, 0, None)
+        try:
+            async with asyncio.timeout(LAST_LOOK_S):
+                view = self._built.cluster_view
+                last = await self._of_node(left) if view is None else self._snapshot(await view(), left)
+        except Exception as error:
+            self._spider.logger.debug("no last look at the crawl: {!r}", error)
+            last = replace(self._last, state="", elapsed_s=elapsed_s)
+        totals = self.totals()
+        rate = (done_of(totals) + totals["request_failed"]) / elapsed_s if elapsed_s else 0.0
+        self._last = replace(last, nodes=last.nodes or self._last.nodes, rate=rate)
 
     def end(self, reason: str) -> None:
         """Show how it ended."""

@@ -134,14 +134,15 @@ async def _run(
     def forced() -> None:
         on_forced(_forced(spider, built, started, shown))
 
-    seen, unheed = _catch_signals(loop, node, built, forced)
+    seen, unheed = _catch_signals(loop, node, built, observer.stopping, forced)
     try:
         try:
             ended = await node.run()
+            finished = datetime.now(UTC)
+            await observer.look_last((finished - started).total_seconds())
         finally:
             spider._running = None  # noqa: SLF001
             built.close()
-        finished = datetime.now(UTC)
         await built.after(node, ended)
     except BaseException:
         unheed()
@@ -178,7 +179,11 @@ def _why_nothing(totals: dict[str, int]) -> str:
 
 
 def _catch_signals(
-    loop: asyncio.AbstractEventLoop, node: Node, built: Any, forced: Callable[[], None]
+    loop: asyncio.AbstractEventLoop,
+    node: Node,
+    built: Any,
+    stopping: Callable[[], None],
+    forced: Callable[[], None],
 ) -> tuple[list[int], Callable[[], None]]:
     """First SIGINT or SIGTERM: a graceful stop. Second: out at once. The signals so far, and what undoes it."""
     seen: list[int] = []
@@ -192,6 +197,7 @@ def _catch_signals(
             return
         name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else number.name
         built.spider.logger.info("{}: finishing what runs; once more to leave at once", name)
+        stopping()
         node.stop(name, signal=int(number))
         built.give_up_waiting()
 
