@@ -10,6 +10,7 @@ from netspy.pipelines.sql_plan import Shape, chars, chunks, in_order, packet_byt
 from netspy.pipelines.sql_rows import bound_rows
 from netspy.pipelines.sql_tables import Tables
 from netspy.pipelines.values import as_sheet
+from netspy.pipelines.verdict import UnavailableError
 from netspy.sqlio import trouble
 from netspy.sqlio.address import read_url
 from netspy.sqlio.dialects import dialect_of
@@ -129,7 +130,7 @@ class SqlPipeline(BasePipeline):
         """Insert or upsert the batch in one transaction.
 
         Raises RowsFailedError for rows at fault (the others are stored), ItemError when the database doesn't say
-        which, SqlTroubleError when it takes nothing now.
+        which, SqlTroubleError when it takes nothing now, UnavailableError when somebody has locked the table.
         """
         columns, rows = as_sheet(table, items)
         key = self.conflict_target() or self._keys.get(table, ())
@@ -185,7 +186,7 @@ class SqlPipeline(BasePipeline):
         return True
 
     def is_away(self, error: Exception) -> bool | None:
-        """Whether the server can't be reached or refuses everybody, so that waiting for it helps."""
+        """Whether the server can't be reached, refuses everybody or has locked the table: waiting for it helps."""
         cause = error if isinstance(error, SqlTroubleError) else error.__cause__
         return cause.away if isinstance(cause, SqlTroubleError) else None
 
@@ -299,7 +300,9 @@ class SqlPipeline(BasePipeline):
         if isinstance(error, ConfigError | PipelineError | ItemError):
             raise error
         line = trouble.one_line(error)
-        away = trouble.login_error(error) or (trouble.transient(error) and not trouble.lock_error(error))
+        if trouble.locked(error):
+            raise UnavailableError(f"{where}{line}") from None  # fewer rows would wait as long
+        away = trouble.login_error(error) or (trouble.transient(error) and not trouble.lost_race(error))
         if self._engine is not None:
             if away:
                 self._engine.dispose()  # after a fail-over the old connections still lead to the old server

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 _MOST_SAID = 200  # warnings of one process: a page may name a field as it likes, again and again
 _MOST_KNOWN = 1000
 _FRESH_S = 10.0  # an answer this old is good enough to say that a column isn't there
+_FRESH_ABSENT_S = 1.0  # or a whole table, for want of which rows fail
 
 
 class Tables:
-    """Tables by name. A missing one, or one that lacks a column, is looked at again after 10 s."""
+    """Tables by name. One that lacks a column is looked at again after 10 s, a missing one after 1 s."""
 
     def __init__(self, engine: Engine, dialect: Dialect, settings: Settings) -> None:
         self._engine = engine
@@ -94,7 +95,8 @@ class Tables:
         if name in self._known:
             table, since = self._known[name]
             lacking = table is None or any(table.column(column) is None for column in columns)
-            if not lacking or time.monotonic() - since < _FRESH_S:
+            fresh_s = _FRESH_ABSENT_S if table is None else _FRESH_S
+            if not lacking or time.monotonic() - since < fresh_s:
                 return table
         return self._read(name)
 

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
     from netspy.sqlio.address import Kind
 
-# Strict: a value that doesn't fit is refused, never cut or replaced. The others are what MySQL 8 sets by itself.
-_SQL_MODE = "STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+# Strict: a value that doesn't fit is refused, never cut or replaced; a counter keeps the number 0 that it is given. The
+# others are what MySQL 8 sets by itself.
+_SQL_MODE = (
+    "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,"
+    "NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+)
 _DRIVERS: dict[Kind, tuple[str, str]] = {
     "mysql": ("mysql", "pymysql"),
     "postgresql": ("postgres", "psycopg"),

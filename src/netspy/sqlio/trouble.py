@@ -94,7 +94,8 @@ _PG_SCHEMA = frozenset({"42703", "42P01", "42704", "3F000"})
 _PG_SETUP_CLASSES = ("28", "3D")
 _PG_SETUP_WORDS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
 
-_LOCKS = frozenset({1020, 1205, 1213, 3572, "40001", "40P01", "55P03"})
+_RACES = frozenset({1020, 1213, "40001", "40P01"})
+_LOCKS = frozenset({1205, 3572, "55P03"})
 
 _SQLITE_TRANSIENT = frozenset(
     {
@@ -196,10 +197,15 @@ def setup_error(error: BaseException) -> bool:
     return _named(inner, "OperationalError") and any(word in str(inner) for word in _PG_SETUP_WORDS)
 
 
-def lock_error(error: BaseException) -> bool:
-    """Whether other transactions were in the way: a deadlock, a lock, a serialization failure. Trying again at once
-    is right, since the server is well.
+def lost_race(error: BaseException) -> bool:
+    """Whether two transactions were in each other's way and the server ended this one: a deadlock, a serialization
+    failure. Trying again at once is right, with fewer rows if need be.
     """
+    return error_code(driver_error(error)) in _RACES
+
+
+def locked(error: BaseException) -> bool:
+    """Whether somebody holds a lock for longer than it was waited for."""
     inner = driver_error(error)
     code = error_code(inner)
     if isinstance(inner, sqlite3.Error):

@@ -136,3 +136,12 @@ def test_a_number_without_end_is_no_infinity_in_sqlite(sqlite_url):
     assert stored(lite, "REAL", float("inf")) == [float("inf")]
     assert stored(lite, "TEXT", [Decimal("1E+400")]) == ['["1E+400"]']
     lite.engine.dispose()
+
+
+def test_a_counter_keeps_the_number_nought_that_it_is_given(maria):
+    maria.run("DROP TABLE IF EXISTS t", "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
+    with pipeline(maria.url) as made:
+        for v in (1, 2):
+            made.save_items("t", [{"id": 0, "v": v}])
+        made.save_items("t", [{"id": None, "v": 3}])
+    assert maria.rows("SELECT * FROM t") == [(0, 2), (1, 3)]

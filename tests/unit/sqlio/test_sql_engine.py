@@ -160,6 +160,7 @@ def test_a_deadlock_and_a_lock_that_is_held_too_long_pass(server, request):
             holder.exec_driver_sql(change.format(1))
             waited = failure(engine, change.format(1))
         assert trouble.transient(waited)
+        assert (trouble.locked(waited), trouble.lost_race(waited)) == (True, False)
         with ThreadPoolExecutor(1) as thread, engine.connect() as one, engine.connect() as two:
             one.exec_driver_sql(change.format(1))
             two.exec_driver_sql(change.format(2))
@@ -173,7 +174,7 @@ def test_a_deadlock_and_a_lock_that_is_held_too_long_pass(server, request):
             if (error := crossing.exception()) is not None:
                 errors.append(error)
         assert errors
-        assert all(trouble.transient(error) for error in errors)
+        assert all(trouble.transient(error) and trouble.lost_race(error) for error in errors)
 
 
 def test_a_read_only_server_passes_since_a_fail_over_ends(mariadb, mariadb_url, postgres_url):
