@@ -127,7 +127,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     SPIDER_MAX_DELIVERIES: Annotated[
         int,
         _doc(
-            "A request whose lease expired this often after it had started goes to failed_requests (poison).",
+            "A request that was so often the only suspect in a process that died goes to failed_requests (poison).",
             "deliveries",
             "run",
             ge=1,

@@ -95,6 +95,7 @@ class Rig:
         if not self.shared:
             made: Any = MemoryFrontier(
                 lease_s=self.overrides["SPIDER_TASK_LEASE"],
+                max_deliveries=self.overrides.get("SPIDER_MAX_DELIVERIES", 3),
                 clock=self.clock,
                 on_failed=self.failed.append,
                 seeding_ttl_s=10.0,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, names
 from netspy.cluster import failed
 from netspy.errors import ConfigError
 from netspy.frontier import calls
+from netspy.frontier.liveness import here
 from netspy.messages.entry import Settlement
 from netspy.policy.failed_record import pack_failed
 from netspy.policy.run_scope import run_scope
 from netspy.redisio.client import sync_client
 from netspy.testing.servers import RedisServer
+from support.missing import missing
 
 
 @pytest.fixture(params=["7/redis", "6.2/redis-set"])
@@ -397,6 +400,38 @@ async def test_a_release_keeps_the_suspicion(rig):
     await node.release([again])
     # With no room for suspects it stays where it is.
     assert (await node.claim(1, suspect_room=(0, 0, 0))).leases == []
+
+
+async def test_a_node_whose_process_is_gone_from_this_machine_is_swept_at_once_and_no_other(rig):
+    """No heartbeat has to grow stale for what the kernel knows; of all others the heartbeat decides."""
+    mine = here()
+    if mine is None:
+        missing("no /proc to ask about processes")
+    dead, elsewhere, alive = [await rig.node() for _ in range(3)]
+    for node, name in ((dead, "dead"), (elsewhere, "elsewhere"), (alive, "alive")):
+        await node.put([entry(name)])
+        assert names((await node.claim(1)).leases) == [name]
+    client = raw(rig)
+    places = {dead: mine._replace(born=mine.born - 1), elsewhere: mine._replace(kernel="another:1", born=1)}
+    for node, place in places.items():
+        record = json.dumps(
+            {"pid": place.pid, "kernel": place.kernel, "born": place.born, "counters": {"pages": 3}}
+        )
+        await client.hset(node.keys.nodes, node.node, record)
+    rig.clock.advance(0.01)
+    heir = await rig.node()
+    keeper = rig.keeper(heir)
+    reply = keeper.beat(REPORT)
+    assert (reply.sweeping, reply.stale_nodes, list(reply.gone_nodes)) == (False, [], [dead.node])
+    assert not keeper.sweep(dead.node), "it had leases, so the pass is made once more"
+    assert keeper.sweep(dead.node)
+    assert not keeper.sweep(elsewhere.node)
+    assert not keeper.sweep(alive.node)
+    assert keeper.taken_over == 1
+    [lease] = (await heir.claim(9)).leases
+    assert (names([lease]), lease.suspicion) == (["dead"], 1)
+    assert await client.hget(heir.keys.nodes, dead.node) is None, "its record is gone"
+    assert list(keeper.beat(REPORT).gone_nodes) == []
 
 
 # -- what others left in Redis

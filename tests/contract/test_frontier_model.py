@@ -33,6 +33,7 @@ NAMES = [f"n{i}" for i in range(12)]
 PRIORITIES = [300.0, 1.0, 0.5, 900.0]
 SITES = ["aaaaaaaa", "bbbbbbbb", "cccccccc"]
 some_names = st.lists(st.sampled_from(NAMES), max_size=5)
+FEW = {"SPIDER_MAX_DELIVERIES": 1}  # so that histories as short as these come to poison
 seconds = st.sampled_from([0.5, 3.0, 8.0, STALE + 1, LEASE / 2, LEASE + 1])
 
 
@@ -70,7 +71,7 @@ class Base(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.server.flush()
         self.clock = Clock()
-        self.rig = Rig(self.kind, self.clock, self.server.url)
+        self.rig = Rig(self.kind, self.clock, self.server.url, **FEW)
         self.raw = sync_client(self.rig.settings())
 
     def run(self, awaitable: Any) -> Any:
@@ -87,7 +88,7 @@ class SideBySide(Base):
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory_rig = Rig("memory", self.clock, None)
+        self.memory_rig = Rig("memory", self.clock, None, **FEW)
         self.pair = [self.run(self.memory_rig.node()), self.run(self.rig.node())]
         self.keepers = [self.memory_rig.keeper(self.pair[0]), self.rig.keeper(self.pair[1])]
         self.rig.steady(self.keepers[1])

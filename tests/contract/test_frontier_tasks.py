@@ -138,7 +138,7 @@ async def test_a_request_that_ends_its_process_again_and_again_fails_its_task(sh
     keeper = shared.keeper(node)
     shared.steady(keeper)
     await node.put([entry("deadly", task="t/1")], tasks=[TaskMark("t/1", closing=closing())])
-    for _ in range(6):
+    for _ in range(8):
         if names((await node.claim(1)).leases) != ["deadly"]:
             break
         shared.pass_time(LEASE + 1, keeper)
@@ -173,7 +173,7 @@ async def test_a_request_that_ends_node_after_node_fails_its_task(shared):
     keeper = shared.keeper(survivor)
     shared.steady(keeper)
     await survivor.put([entry("deadly", task="t/1")], tasks=[TaskMark("t/1", closing=closing())])
-    for _ in range(6):
+    for _ in range(8):
         victim = await shared.node()
         if names((await victim.claim(1)).leases) != ["deadly"]:
             break

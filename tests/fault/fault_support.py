@@ -5,17 +5,27 @@ from __future__ import annotations
 import resource
 import time
 
-from netspy.testing.fault_pages import AIR_PAGES, PAGES
+from netspy.testing.fault_pages import AIR_PAGES, PAGES, serve_pages
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import Script
 from netspy.testing.site import LocalSite
 
-__all__ = ["AIR_PAGES", "PAGES"]
+__all__ = ["AIR_PAGES", "PAGES", "SEEDS"]
 
 HELD = 50
 """SPIDER_MAX_UNACKED of these runs: what one dead node can have fetched in vain."""
 
 _PARSE = '        time.sleep(env("PARSE_SLEEP"))\n'
+
+
+SEEDS = PAGES.replace('f"{SITE}/l/{n}", callback=self.parse_list', 'f"{SITE}/d/{n}"')
+"""The spider whose seeds are the pages themselves."""
+
+
+def serve_seeds(site: LocalSite, number: int) -> set[str]:
+    """So many pages, each a seed of SEEDS and a row; their URLs."""
+    serve_pages(site)
+    return {site.url(f"/d/{n}") for n in range(number)}
 
 
 def in_parse(code: str, source: str = PAGES) -> str:

@@ -1,7 +1,7 @@
 """Ways to lose work that crawling frameworks are known for, each with the figures with which it was seen.
 
-W1 and W3 are in test_kills.py and test_slow_and_wrong.py, W23 is row 29 (test_slow_and_wrong.py). W13 (lambdas), W14 (values
-that change on their way) and W15 (equal requests that merge) are in tests/scenario/test_redis_spider.py.
+W1 is in test_kills.py, W3 and W23 (clocks of nodes, row 29) are in test_slow_and_wrong.py, W13, W14 and W15 in test_yields.py,
+those of tasks and batches in test_task_faults.py and test_batch_faults.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from fault_support import AIR_PAGES, HELD, PAGES, in_parse, slow_store
+from fault_support import AIR_PAGES, HELD, PAGES, SEEDS, in_parse, serve_seeds, slow_store
 
 from netspy.testing.faults import serve_pages
 from netspy.testing.leash import wait_until
@@ -24,18 +24,10 @@ DEFAULTS = {
 }  # fmt: skip
 """Without the haste of the other tests."""
 
-SEEDS = PAGES.replace('f"{SITE}/l/{n}", callback=self.parse_list', 'f"{SITE}/d/{n}"')
-
-
-def seeds(site, number):
-    """So many pages, each a seed and a row."""
-    serve_pages(site)
-    return {site.url(f"/d/{n}") for n in range(number)}
-
 
 @pytest.mark.faults_full
 def test_w6_300_of_300_seeds_when_the_seeder_is_killed_after_3_seconds(either_url, begin, site, note):
-    expected = seeds(site, 300)
+    expected = serve_seeds(site, 300)
     run = begin(either_url, SEEDS, LISTS="300", SEED_SLEEP="0.02")
     seeder = run.node()
     site.wait_hits(1)
@@ -53,7 +45,7 @@ def test_w6_300_of_300_seeds_when_the_seeder_is_killed_after_3_seconds(either_ur
 
 
 def test_w6_30_of_30_when_start_requests_raises_and_is_mended(either_url, begin, site, note):
-    expected = seeds(site, 30)
+    expected = serve_seeds(site, 30)
     broken = SEEDS.replace(
         '            time.sleep(env("SEED_SLEEP"))\n',
         '            if n == 10 and env("BROKEN"):\n                raise ValueError("no more")\n',
@@ -73,10 +65,10 @@ def test_w6_30_of_30_when_start_requests_raises_and_is_mended(either_url, begin,
 
 @pytest.mark.faults_full
 def test_w7_pages_are_fetched_during_18_seconds_of_seeding_and_the_other_node_stays(
-    redis_url, begin, site, note
+    either_url, begin, site, note
 ):
-    expected = seeds(site, 180)
-    run = begin(redis_url, SEEDS, LISTS="180", SEED_SLEEP="0.1", **DEFAULTS)
+    expected = serve_seeds(site, 180)
+    run = begin(either_url, SEEDS, LISTS="180", SEED_SLEEP="0.1", **DEFAULTS)
     first = run.node()
     site.wait_hits(1)
     second = run.node()
@@ -96,7 +88,7 @@ def test_w10_an_outage_of_2_seconds_with_206_in_flight_is_waited_out_in_one_line
     either_binary, own_server, begin, site, note
 ):
     server = own_server(either_binary, appendfsync="always")
-    expected = seeds(site, 400)
+    expected = serve_seeds(site, 400)
     run = begin(server.url, slow_store(SEEDS), LISTS="400", SPIDER_MAX_UNACKED="206", STORE_SLEEP="1")
     node = run.node()
     run.wait(lambda: run.count("z_inflight") >= 206, "206 are in flight: most wait for the database")
@@ -142,16 +134,9 @@ def breaks_outside(source):
     return source.replace("Pages().start()", 'Pages(DOWNLOADER_MIDDLEWARES=["__main__.Breaks"]).start()')
 
 
-@pytest.mark.parametrize("kind", ["spider", "air"])
-def test_w12_errors_outside_the_callback_are_counted_and_listed_and_all_failed_is_no_success(
-    kind, request, begin, begin_air, site, note
-):
-    everything = seeds(site, 10)
-    options = {"SPIDER_MAX_RETRY_TIMES": "0"}
-    if kind == "air":
-        run = begin_air(breaks_outside(AIR_PAGES), **options)
-    else:
-        run = begin(request.getfixturevalue("redis_url"), breaks_outside(PAGES), **options)
+def counted_and_listed(run, site, note):
+    """Two of ten pages break, each in its way; then a job in which every page does."""
+    everything = serve_seeds(site, 10)
     [result] = run.finish(run.node(LISTS="10"))
     assert result.summary["request_failed"] == 2
     assert result.summary["reasons"] == {"RuntimeError": 1, "ValueError": 1}
@@ -165,10 +150,20 @@ def test_w12_errors_outside_the_callback_are_counted_and_listed_and_all_failed_i
     assert (result.returncode, result.summary["outcome"]) == (6, "all_failed")
 
 
+def test_w12_errors_outside_the_callback_are_counted_and_listed_and_all_failed_is_no_success(
+    either_url, begin, site, note
+):
+    counted_and_listed(begin(either_url, breaks_outside(PAGES), SPIDER_MAX_RETRY_TIMES="0"), site, note)
+
+
+def test_w12_of_an_air_spider(begin_air, site, note):
+    counted_and_listed(begin_air(breaks_outside(AIR_PAGES), SPIDER_MAX_RETRY_TIMES="0"), site, note)
+
+
 @pytest.mark.parametrize("way", ["netspy reset", "DEL"])
-def test_w17_50_of_50_rows_are_stored_again_after_a_reset(way, redis_url, begin, site, note):
-    expected = seeds(site, 50)
-    run = begin(redis_url, SEEDS, LISTS="50")
+def test_w17_50_of_50_rows_are_stored_again_after_a_reset(way, either_url, begin, site, note):
+    expected = serve_seeds(site, 50)
+    run = begin(either_url, SEEDS, LISTS="50")
     run.finish(run.node())
     assert len(run.stored()) == run.written().total() == 50
     run.finish(run.node())
@@ -195,10 +190,10 @@ def test_w17_50_of_50_rows_are_stored_again_after_a_reset(way, redis_url, begin,
 
 @pytest.mark.faults_full
 def test_w21_with_all_defaults_a_dead_nodes_work_is_taken_over_when_its_heartbeat_is_stale(
-    redis_url, begin, site, note
+    either_url, begin, site, note
 ):
     expected = serve_pages(site, delay=0.5)
-    run = begin(redis_url, **DEFAULTS, SPIDER_THREAD_COUNT="16")
+    run = begin(either_url, **DEFAULTS, SPIDER_THREAD_COUNT="16")
     victim, survivor = run.node(), run.node()
     site.wait_hits(40)
     run.wait(lambda: run.leases_of(victim) and run.leases_of(survivor), "both nodes have work")
@@ -211,14 +206,14 @@ def test_w21_with_all_defaults_a_dead_nodes_work_is_taken_over_when_its_heartbea
 
 
 def test_w21_after_sigterm_of_a_node_with_a_busy_worker_its_work_is_free_when_it_is_gone(
-    redis_url, begin, site, note
+    either_url, begin, site, note
 ):
     expected = serve_pages(site, 10, 5)
     source = in_parse(
         '        if request.url.endswith("/d/1-1") and env("BUSY"):\n'
         '            print("busy", flush=True)\n            time.sleep(60)\n'
     )
-    run = begin(redis_url, source, LISTS="10", SPIDER_TASK_LEASE="20")
+    run = begin(either_url, source, LISTS="10", SPIDER_TASK_LEASE="20")
     busy = run.node(BUSY="1")
     busy.wait_line("busy")
     busy.terminate()

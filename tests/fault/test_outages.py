@@ -67,6 +67,17 @@ def test_a_short_freeze_of_a_healthy_node_repeats_nothing(either_url, begin, sit
     note("11", run, run.check(expected, fetched_twice=0))
 
 
+def test_healthy_nodes_whose_pages_take_longer_than_the_lease_repeat_nothing(either_url, begin, site, note):
+    lease = 1.0
+    expected = serve_pages(site, 4, 6, delay=2.2 * lease)
+    run = begin(either_url, LISTS="4", SPIDER_TASK_LEASE=str(lease))
+    nodes = [run.node(), run.node()]
+    results = run.finish(*nodes)
+    assert [result.summary["lease_lost"] for result in results] == [0, 0]
+    assert sum(result.summary["reclaimed"] for result in results) == 0
+    note("11", run, run.check(expected, fetched_twice=0))
+
+
 def test_redis_killed_and_back_with_its_append_only_file_loses_nothing(
     either_binary, own_server, begin, site, note
 ):

@@ -83,7 +83,9 @@ def test_clocks_that_are_an_hour_wrong_have_no_effect(either_url, begin, site, n
     assert told[0] > timedelta(minutes=50), "the clock was ahead"
     assert told[1] < timedelta(minutes=-50), "the clock was behind"
     assert [result.summary["lease_lost"] for result in results] == [0, 0, 0]
-    note("29", run, run.check(expected, fetched_twice=0))
+    report = run.check(expected, fetched_twice=0)
+    note("29", run, report)
+    note("W23", run, report)
 
 
 def test_batches_that_take_longer_than_the_lease_repeat_nothing_and_little_is_held(

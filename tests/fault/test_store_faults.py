@@ -82,11 +82,11 @@ def log(run):
     return "".join(node.stderr for node in run.nodes)
 
 
-def test_a_database_that_is_killed_and_stays_away_loses_nothing(mortal, redis_url, begin_sql, site, note):
+def test_a_database_that_is_killed_and_stays_away_loses_nothing(mortal, either_url, begin_sql, site, note):
     url = mortal.create_database()
     make_table(url)
     expected = serve_pages(site, delay=0.05)
-    run = begin_sql(redis_url, url)
+    run = begin_sql(either_url, url)
     run.node(), run.node()
     site.wait_hits(60)
     mortal.kill()
@@ -103,12 +103,12 @@ def test_a_database_that_is_killed_and_stays_away_loses_nothing(mortal, redis_ur
     assert "s3c" not in log(run)
 
 
-def test_a_database_that_comes_up_after_the_crawl_is_waited_for(mortal, redis_url, begin_sql, site, note):
+def test_a_database_that_comes_up_after_the_crawl_is_waited_for(mortal, either_url, begin_sql, site, note):
     url = mortal.create_database()
     make_table(url)
     mortal.stop()
     expected = serve_pages(site, lists=10)
-    run = begin_sql(redis_url, url, LISTS="10")
+    run = begin_sql(either_url, url, LISTS="10")
     run.node()
     run.wait(lambda: "stores nothing at the moment" in log(run), "the node notices")
     mortal.start()
@@ -119,12 +119,12 @@ def test_a_database_that_comes_up_after_the_crawl_is_waited_for(mortal, redis_ur
     note("32", run, run.check(expected, fetched_twice=0))
 
 
-def test_a_commit_whose_reply_is_lost_stores_each_row_once(server, redis_url, begin_sql, site, note):
+def test_a_commit_whose_reply_is_lost_stores_each_row_once(server, either_url, begin_sql, site, note):
     url = server.create_database()
     make_table(url)
     expected = serve_pages(site, delay=0.02)
     with FaultProxy(server.host, server.port) as proxy:
-        run = begin_sql(redis_url, url, through=server.url(url.rpartition("/")[2], port=proxy.port))
+        run = begin_sql(either_url, url, through=server.url(url.rpartition("/")[2], port=proxy.port))
         run.node()
         for number in range(1, 4):
             site.wait_hits(60 * number)
@@ -138,11 +138,11 @@ def test_a_commit_whose_reply_is_lost_stores_each_row_once(server, redis_url, be
     note("33", run, run.check(expected, fetched_twice=0))
 
 
-def test_one_row_that_the_database_refuses_costs_only_itself(server, redis_url, begin_sql, site, note):
+def test_one_row_that_the_database_refuses_costs_only_itself(server, either_url, begin_sql, site, note):
     url = server.create_database()
     make_table(url)
     expected = serve_pages(site)
-    run = begin_sql(redis_url, url, TITLED)
+    run = begin_sql(either_url, url, TITLED)
     run.node()
     run.finish()
     note("34", run, run.check(expected, fetched_twice=0, dead_letters=True))

@@ -11,10 +11,11 @@ from netspy import crash
 from netspy.engine.machine import Machine
 from netspy.engine.parts import Parts
 from netspy.engine.standing import Standing
+from netspy.engine.suspects import Suspects
 from netspy.engine.waiting import happens
 from netspy.engine.workers import Workers
 from netspy.messages.entry import Claimed, Lease
-from netspy.policy.claiming import claim_limit, suspect_room
+from netspy.policy.claiming import claim_limit
 
 _IDLE_FIRST_S = 0.02
 _COOLING_SHELF_S = 5.0
@@ -52,7 +53,7 @@ class Claims:
         self._stopping = stopping
         self._idle = idle
         self._over = over
-        self._suspects: list[Lease] = []  # of those held, perhaps some more
+        self._suspects = Suspects(held, settings.HEARTBEAT_STALE)
         self._free = asyncio.Event()
         self._free.set()
         self._claiming = asyncio.Lock()
@@ -138,13 +139,12 @@ class Claims:
             claimed = await self._frontier.claim(
                 limit,
                 pass_over=shelf.full_sites(self._site_backlog),
-                suspect_room=self._suspect_room(),
+                suspect_room=self._suspects.room(),
             )
             self._standing.counted(claimed.queued)
             for lease in claimed.leases:
                 self._held[id(lease)] = lease
-                if lease.suspicion:
-                    self._suspects.append(lease)
+            self._suspects.took(claimed)
         if claimed.leases:
             if crash.armed:
                 crash.reached("after_claim")
@@ -155,12 +155,6 @@ class Claims:
             shelf.add(claimed.leases)
             self.set_aside_cooling()
         return claimed, True
-
-    def _suspect_room(self) -> tuple[int, int, int]:
-        """Room for suspects beside those that this node holds: all of them would go down with the process."""
-        if self._suspects:
-            self._suspects = [lease for lease in self._suspects if self._held.get(id(lease)) is lease]
-        return suspect_room([lease.suspicion for lease in self._suspects])
 
     # -- what others ask -------------------------------------------------------------------------------------
 

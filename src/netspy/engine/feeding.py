@@ -38,7 +38,9 @@ _AT_A_TIME = 8  # task_requests that wait for something, side by side
 _GATHER_S = 0.02  # requests of quick task_requests are put together for so long
 _LOOK_S = 0.5  # between two looks whether held tasks have come to their end
 _LONGEST_PAUSE_S = 60.0
-_ALONE_AT = 3  # the delivery at which a suspect task comes alone: whoever survives that is innocent
+_ALONE_AT = (
+    3  # the delivery from which on a task comes alone; only what died with its node then counts against it
+)
 
 
 class Feeder:
@@ -312,7 +314,7 @@ class Feeder:
 
     async def _draw(self, task: Task) -> tuple[Task, list[NewEntry] | None]:
         """The requests of a task; all but the last chunk of them are in the frontier already. None: there are none."""
-        if self._counts_deaths and task.deliveries > max(self._settings.SPIDER_MAX_DELIVERIES, _ALONE_AT):
+        if self._counts_deaths and task.deliveries >= _ALONE_AT + self._settings.SPIDER_MAX_DELIVERIES:
             why = f"its node died {task.deliveries - 1} times before it was turned into requests"
             self._complaints.error("poison", f"{self._spider.name}: task {str(task.value)[:MAX_TEXT]}: {why}")
             self._counters.inc("poisoned")

@@ -129,8 +129,9 @@ class LeaseKeeper(threading.Thread):
             return
         self._tell(self._on_nodes, reply.live_nodes)
         self._renew()
-        if reply.sweeping:
-            self._reclaim(reply.stale_nodes)
+        dead = [*reply.gone_nodes, *(reply.stale_nodes if reply.sweeping else ())]
+        if dead or reply.sweeping:
+            self._reclaim(dead)
         self._reconcile_if_due()
 
     def _renew(self) -> None:
@@ -147,15 +148,15 @@ class LeaseKeeper(threading.Thread):
                     # Settled in this moment, or taken over; the settle's own answer tells which.
                     lease.valid_until = 0.0
 
-    def _reclaim(self, stale_nodes: list[str]) -> None:
+    def _reclaim(self, dead_nodes: list[str]) -> None:
         before = self._keeper.taken_over
         try:
-            self._take_over(stale_nodes)
+            self._take_over(dead_nodes)
         finally:
             if self._keeper.taken_over != before:
                 self._tell(self._on_taken_over, self._keeper.taken_over - before)
 
-    def _take_over(self, stale_nodes: list[str]) -> None:
+    def _take_over(self, dead_nodes: list[str]) -> None:
         poisoned = 0
         for _ in range(_RECLAIMS_PER_BEAT):
             moved = self._keeper.reclaim(_RECLAIM_CHUNK)
@@ -166,7 +167,7 @@ class LeaseKeeper(threading.Thread):
                 break
         if poisoned:
             self._tell(self._on_poison, poisoned)
-        for node in stale_nodes:
+        for node in dead_nodes:
             for _ in range(_SWEEPS_PER_BEAT):
                 if self._keeper.sweep(node):
                     self._log.warning("node {} is dead; its requests went back to the queue", node)

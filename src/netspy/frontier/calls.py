@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import StoreLostError
 from netspy.frontier.entry_format import FORMAT_VERSION, MAX_SUSPICION, Packed, base36, priority_text
+from netspy.frontier.liveness import here
 from netspy.frontier.membership import Member, NotRegisteredError, NotSeederError, Shared, StaleOperationError
+from netspy.policy.claiming import suspicion_limit
 from netspy.redisio.scripts import Arg, Call, Script, load
 from netspy.settings import without_passwords
 
@@ -73,7 +75,7 @@ class Calls:
         # Half of `stale`, so that a node whose own beats count as unbroken cannot take a node for dead that
         # merely came back from the same outage a moment later.
         self.gap_ms = round(1000 * max(settings.HEARTBEAT_STALE / 2, 1.5 * settings.HEARTBEAT_INTERVAL))
-        self.suspicion_limit = min(settings.SPIDER_MAX_DELIVERIES, MAX_SUSPICION)
+        self.suspicion_limit = min(suspicion_limit(settings.SPIDER_MAX_DELIVERIES), MAX_SUSPICION)
         self.who = f"{socket.gethostname()}:{os.getpid()}".replace(" ", "_")
 
     def _node_keys(self, *more: str) -> list[str]:
@@ -264,13 +266,14 @@ class Calls:
         *,
         up_to: str = "",
         held: bytes = b"",
+        gone: bool = False,
     ) -> Call:
-        """One step through the leases for those of `whose`."""
+        """One step through the leases for those of `whose`. `gone`: its death is certain, whatever its heartbeat."""
         k = self.keys
         args: list[Arg] = [
             *self._head(shared, member, now),
             whose.encode("utf-8", "surrogateescape"),
-            self.stale_ms,
+            0 if gone else self.stale_ms,
             self.gap_ms,
             self.suspicion_limit,
         ]
@@ -283,10 +286,12 @@ class Calls:
         """Which tasks still have requests."""
         return Call(script("opened"), [self.keys.tasks], ["", *tasks])
 
-    def forget(self, shared: Shared, member: Member, now: str, whose: str, *, own: bool) -> Call:
-        """Remove a node's record."""
+    def forget(
+        self, shared: Shared, member: Member, now: str, whose: str, *, own: bool, gone: bool = False
+    ) -> Call:
+        """Remove a node's record. `gone`: its death is certain, whatever its heartbeat."""
         args: list[Arg] = [*self._head(shared, member, now), whose.encode("utf-8", "surrogateescape")]
-        args += [-1 if own else self.stale_ms]
+        args += [-1 if own else 0 if gone else self.stale_ms]
         return Call(script("forget"), self._node_keys(), args)
 
     def counts(self, shared: Shared, member: Member, now: str) -> Call:
@@ -369,6 +374,7 @@ def read_lock(text: str, left_ms: int, now_ms: float, lock_ttl_s: float) -> tupl
 
 def report_json(report: BeatReport | None, started: float, version: str) -> bytes:
     """What a node says of itself, as JSON."""
+    place = here()
     return json.dumps(
         {
             "host": socket.gethostname(),
@@ -378,6 +384,7 @@ def report_json(report: BeatReport | None, started: float, version: str) -> byte
             "in_flight": report.in_flight if report else 0,
             "unacked": report.unacked if report else 0,
             "counters": report.counters if report else {},
+            **({"kernel": place.kernel, "born": place.born} if place else {}),
         },
         separators=(",", ":"),
     ).encode()

@@ -102,8 +102,8 @@ class Frontier(Protocol):
 
         Due delayed entries are queued first. Entries of the sites in `pass_over` are left in the queue, in
         place (a bounded stretch of the queue is looked at). `suspect_room[e]` bounds how many suspects with e
-        expired starts (2 = two or more) are handed out; one of the last kind comes with no other suspect. They come
-        back already marked as started.
+        expired starts (2 = two or more) are handed out; one of the last kind comes with no other suspect, and what it was
+        lost with alone too often is poison. They come back already marked as started.
         """
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
 from netspy.frontier import calls
 from netspy.frontier.entry_format import base36, held_mark
+from netspy.frontier.liveness import here, is_gone
 from netspy.frontier.membership import Member, NotRegisteredError
 from netspy.frontier.start_checks import check_joined
 from netspy.messages.entry import BeatReply, BeatReport, Lease, Reclaimed
@@ -59,6 +60,8 @@ class RedisKeeper:
         self._monotonic = monotonic
         self.taken_over = 0
         self._sweeps: dict[str, tuple[bytes, bool]] = {}
+        self._gone: set[str] = set()  # found when this node joined
+        self._looked_as = ""
         self._lifetimes_at = float("-inf")
         self._reporting_as = ""
         self._counted: dict[str, int] = {}
@@ -78,9 +81,13 @@ class RedisKeeper:
         connection.read_response()
 
     def _run(self, call: Call) -> list[Any]:
+        reply: list[Any] = self._ask(lambda: calls.checked(run_sync(self._client, call), self._calls.keys.ns))
+        return reply
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
         for last in (False, True):
             try:
-                reply: list[Any] = calls.checked(run_sync(self._client, call), self._calls.keys.ns)
+                return question()
             except (NotRegisteredError, StoreLostError):
                 raise
             except Exception as error:
@@ -97,9 +104,23 @@ class RedisKeeper:
                     f"Redis at {hide_password(self._url)} did not answer the keeper "
                     f"({clients.one_line(error)})"
                 ) from None
-            else:
-                return reply
         raise AssertionError
+
+    def _gone_from_here(self) -> set[str]:
+        """Nodes of this machine whose process is gone: their work needs no wait for a stale heartbeat."""
+        mine = here()
+        if mine is None:
+            return set()
+        keys = self._calls.keys
+        ids: list[bytes] = self._ask(lambda: self._client.zrange(keys.beats, 0, -1))
+        if not ids:
+            return set()
+        records: list[bytes | None] = self._ask(lambda: self._client.hmget(keys.nodes, ids))
+        return {
+            name.decode("utf-8", "surrogateescape")
+            for name, record in zip(ids, records, strict=True)
+            if is_gone(record, mine)
+        }
 
     def _now(self) -> str:
         return "" if self._clock_ms is None else str(self._clock_ms())
@@ -128,13 +149,21 @@ class RedisKeeper:
         self._counted = dict(report.counters)
         if lifetimes:
             self._lifetimes_at = now
+        if member.node != self._looked_as:
+            self._gone = self._gone_from_here()
+            self._looked_as = member.node
         steady = int(reply[1]) >= self._calls.stale_ms
         stale = [name.decode("utf-8", "surrogateescape") for name in reply[4:]]
         for name in list(self._sweeps):
-            if name not in stale:
+            if name not in stale and name not in self._gone:
                 del self._sweeps[name]
         return BeatReply(
-            known=True, sweeping=steady, stale_nodes=stale, intact=True, live_nodes=int(reply[2])
+            known=True,
+            sweeping=steady,
+            stale_nodes=stale,
+            intact=True,
+            live_nodes=int(reply[2]),
+            gone_nodes=sorted(self._gone),
         )
 
     def renew(self, leases: Sequence[Lease]) -> list[bool]:
@@ -172,15 +201,18 @@ class RedisKeeper:
         return Reclaimed(int(reply[1]), int(reply[2]), more=bool(reply[3]))
 
     def sweep(self, node: str) -> bool:
-        """See the contract. Call it again until it says True, or the node is no longer in `stale_nodes`."""
+        """See the contract. Call it again until it says True, or the node is no longer in `stale_nodes` or `gone_nodes`."""
         cursor, found = self._sweeps.get(node, (b"", False))
+        gone = node in self._gone
         member = self._shared.member
         try:
-            reply = self._run(self._calls.sweep(self._shared, member, self._now(), node, cursor, "dead"))
+            call = self._calls.sweep(self._shared, member, self._now(), node, cursor, "dead", gone=gone)
+            reply = self._run(call)
         except NotRegisteredError:
             return False
         if reply[0] == b"GONE":
             self._sweeps.pop(node, None)
+            self._gone.discard(node)
             return True
         if reply[0] != b"OK":
             self._sweeps.pop(node, None)
@@ -193,9 +225,11 @@ class RedisKeeper:
         self._sweeps.pop(node, None)
         if found:
             return False
-        return bool(
-            self._run(self._calls.forget(self._shared, member, self._now(), node, own=False))[0] == b"OK"
+        forgotten = self._run(
+            self._calls.forget(self._shared, member, self._now(), node, own=False, gone=gone)
         )
+        self._gone.discard(node)
+        return bool(forgotten[0] == b"OK")
 
     def reconcile(self, held: Sequence[Lease]) -> int:
         """See the contract. Claims may go on: only leases of claims that are surely in `held` are looked

@@ -26,6 +26,7 @@ from netspy.messages.entry import (
     Settlement,
     TaskMark,
 )
+from netspy.policy.claiming import suspicion_limit
 
 _FIRST = -1_000_000.0
 """The last requests of tasks come before all others."""
@@ -56,7 +57,7 @@ class MemoryFrontier:
         lock not renewed for this long may be taken over.
         """
         self._lease_s = lease_s
-        self._limit = max_deliveries
+        self._limit = suspicion_limit(max_deliveries)
         self._clock = clock
         self._on_failed = on_failed
         self._on_poison = on_poison or _bare_record

@@ -158,7 +158,8 @@ class BeatReport(NamedTuple):
 class BeatReply(NamedTuple):
     """`known` is False when the store has no record of this node (it must join again); `sweeping` tells whether
     this node's own beats have been unbroken long enough for it to take over others' leases; `stale_nodes` are the
-    ids of nodes whose heartbeat is older than HEARTBEAT_STALE; `intact` as in Counts.
+    ids of nodes whose heartbeat is older than HEARTBEAT_STALE; `intact` as in Counts. `gone_nodes` are those of this
+    machine whose process is gone, which is certain: their leases may be taken over at once.
     """
 
     known: bool
@@ -166,6 +167,7 @@ class BeatReply(NamedTuple):
     stale_nodes: list[str]
     intact: bool
     live_nodes: int
+    gone_nodes: Sequence[str] = ()
 
 
 class Reclaimed(NamedTuple):

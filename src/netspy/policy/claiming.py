@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 _LONG = 10
 _SUSPECTS = (64, 8, 1)
+LAST_CHANCE = len(_SUSPECTS)
+"""The suspicion from which on an entry is handed out with no other suspect beside it."""
 
 
 def claim_limit(
@@ -31,15 +33,35 @@ def claim_limit(
     return max(target - held, 0)
 
 
-def suspect_room(held: Sequence[int]) -> tuple[int, int, int]:
+def suspicion_limit(max_deliveries: int) -> int:
+    """The suspicion above which an entry is poison: so often (SPIDER_MAX_DELIVERIES) it was lost with its process while it
+    was the only suspect there. What was lost beside others doesn't count: any of them may have ended the process.
+    """
+    return LAST_CHANCE - 1 + max_deliveries
+
+
+def suspect_room(held: Sequence[int], *, last_chances: bool = True) -> tuple[int, int, int]:
     """How many more entries with suspicion 1, 2, and 3 or more a node may take; `held`: the suspicion of each it has.
 
     Whatever a process holds when it dies becomes more suspect, so the more often an entry was there, the fewer share
-    its fate. At its last chance an entry is with no other suspect: it must not be condemned for another's deed.
+    its fate. At its last chance an entry is with no other suspect: it must not be condemned for another's deed. With
+    `last_chances` False none of these comes.
     """
-    if not held:
-        return _SUSPECTS
-    if max(held) >= len(_SUSPECTS):
+    if held and max(held) >= LAST_CHANCE:
         return (0, 0, 0)
     ones, twos = held.count(1), held.count(2)
-    return (max(_SUSPECTS[0] - ones, 0), max(_SUSPECTS[1] - twos, 0), 0)
+    alone = _SUSPECTS[2] if last_chances and not held else 0
+    return (max(_SUSPECTS[0] - ones, 0), max(_SUSPECTS[1] - twos, 0), alone)
+
+
+def last_chances_may_come(
+    *, alive_s: float, calm_s: float, nothing_else: bool, since_offer_s: float, offer_every_s: float
+) -> bool:
+    """Whether a node may take an entry at its last chance now.
+
+    Such an entry has been lost with its process three times and may be innocent: whoever kills nodes again and again
+    (a supervisor, a machine short of memory) hits what they hold at that moment. So it keeps out of the way of such a
+    series: it comes to a node that has lived for `calm_s` seconds, and only when the queue holds `nothing_else` for that
+    node. A queue that never runs empty hides it for `offer_every_s` seconds at most.
+    """
+    return alive_s >= calm_s and (nothing_else or since_offer_s >= offer_every_s)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from netspy.messages.entry import Counts
-from netspy.policy.claiming import claim_limit, suspect_room
+from netspy.policy.claiming import claim_limit, last_chances_may_come, suspect_room, suspicion_limit
 from netspy.policy.finish import finished_job_left_behind, unfinished_because
 from netspy.policy.politeness import Politeness, SiteState
 from netspy.policy.retry import StatusPolicy, may_retry, retry_after_s, retry_delay_s
@@ -175,3 +175,26 @@ def test_the_more_often_a_request_was_there_when_a_process_died_the_fewer_share_
     assert suspect_room([1, 1, 2]) == (62, 7, 0)
     assert suspect_room([1] * 70) == (0, 8, 0)
     assert suspect_room([3]) == suspect_room([1, 9]) == (0, 0, 0)
+    assert suspect_room([], last_chances=False) == (64, 8, 0)
+
+
+def test_only_what_was_lost_with_a_process_while_alone_there_counts_as_poison():
+    # Suspicions 1 and 2 share their process with others; at 3, 4 and 5 an entry is the only suspect.
+    assert [suspicion_limit(n) for n in (1, 3)] == [3, 5]
+
+
+def test_last_chances_wait_for_a_node_that_lives_and_has_nothing_else_to_do():
+    facts = {
+        "alive_s": 30.0,
+        "calm_s": 20.0,
+        "nothing_else": True,
+        "since_offer_s": 1.0,
+        "offer_every_s": 60.0,
+    }
+    assert last_chances_may_come(**facts)
+    assert not last_chances_may_come(**facts | {"alive_s": 19.0})
+    assert not last_chances_may_come(**facts | {"nothing_else": False})
+    # A queue that never runs empty hides them for a while only; a young node takes none even then.
+    endless = facts | {"nothing_else": False, "since_offer_s": 60.0}
+    assert last_chances_may_come(**endless)
+    assert not last_chances_may_come(**endless | {"alive_s": 19.0})
