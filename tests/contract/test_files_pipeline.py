@@ -7,6 +7,8 @@ import hashlib
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
@@ -25,7 +27,6 @@ from netspy.pipelines.dead_letter import DeadLetterFile
 from netspy.pipelines.file_keys import checked_key, default_key, ending
 from netspy.pipelines.files import FilesPipeline
 from netspy.pipelines.loader import load_pipelines, pipeline_name
-from netspy.pipelines.verdict import UnavailableError
 from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 from netspy.testing.site import Answer, LocalSite
@@ -534,17 +535,71 @@ def test_a_store_that_is_none_is_said_at_open(folder, store, words) -> None:
         file_stores.store_for(msgspec.structs.replace(folder, FILES_STORE=store))
 
 
-def test_a_bucket_that_is_not_there_is_said_and_not_waited_for(folder, s3) -> None:
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, "404"),
+        ({"S3_SECRET_ACCESS_KEY": ""}, "Partial credentials"),
+        ({"S3_ACCESS_KEY_ID": "", "S3_SECRET_ACCESS_KEY": ""}, "Unable to locate credentials"),
+        ({"S3_ENDPOINT_URL": "minio.local:9000"}, "Invalid endpoint"),
+        ({"FILES_STORE": "s3://no/../bucket"}, "404"),
+        ({"FILES_STORE": "s3://No bucket!"}, "Invalid bucket name"),
+    ],
+)
+def test_a_bucket_that_can_not_be_used_is_said_and_not_waited_for(
+    folder, s3, change, words, monkeypatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nobody")
+    own = {
+        "FILES_STORE": "s3://nobody-made-this", "S3_ENDPOINT_URL": s3, "S3_REGION": "us-east-1",
+        "S3_ACCESS_KEY_ID": "key", "S3_SECRET_ACCESS_KEY": "verysecret",
+    }  # fmt: skip
+    run = Run(msgspec.structs.replace(folder, **(own | change)))
+    started = time.monotonic()
+    assert run({"id": 1, "file_urls": ["http://127.0.0.1:1/x"]}).failed == 1
+    assert time.monotonic() - started < run.settings.ITEM_STORE_PATIENCE / 10
+    [letter] = run.dead.read()
+    assert words in letter.error
+    assert "see the bucket's name, S3_ENDPOINT_URL" in letter.error
+    assert "\n" not in letter.error
+    assert "verysecret" not in letter.error
+
+
+def test_folders_of_killed_processes_are_removed_and_those_of_living_ones_are_not(
+    folder, s3, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
     settings = msgspec.structs.replace(
-        folder, FILES_STORE="s3://nobody-made-this", S3_ENDPOINT_URL=s3, S3_REGION="us-east-1",
+        folder, FILES_STORE="s3://held", S3_ENDPOINT_URL=s3, S3_REGION="us-east-1",
         S3_ACCESS_KEY_ID="key", S3_SECRET_ACCESS_KEY="secret",
     )  # fmt: skip
-    store = file_stores.store_for(settings)
-    with pytest.raises(UnavailableError, match="404") as raised:
-        store.open()
-    store.close()
-    assert isinstance(raised.value.__cause__, ConfigError)
-    assert "secret" not in str(raised.value)
+    Kept(settings).client.create_bucket(Bucket="held")
+    child = (
+        "import os, sys, signal, msgspec\n"
+        "from netspy.pipelines.file_stores import store_for\n"
+        "from netspy.settings import Settings\n"
+        "store = store_for(msgspec.json.decode(sys.argv[1], type=Settings))\n"
+        "store.open()\n"
+        "store.incoming().write_bytes(b'half a file')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    argv = [sys.executable, "-c", child, msgspec.json.encode(settings).decode()]
+    subprocess.run(argv, env=os.environ | {"TMPDIR": str(tmp_path / "tmp")}, timeout=60, check=False)
+    [left] = (tmp_path / "tmp").iterdir()
+    assert [path.read_bytes() for path in left.iterdir() if not path.name.startswith(".")] == [b"half a file"]
+    living, second = file_stores.store_for(settings), file_stores.store_for(settings)
+    living.open()
+    assert not left.exists()
+    living.incoming().write_bytes(b"on its way")
+    second.open()
+    assert living.incoming().parent.is_dir()
+    second.close()
+    living.close()
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_incoming_files_of_a_process_that_is_gone_are_removed(folder, tmp_path) -> None:

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from netspy.errors import ConfigError, MissingExtraError
 from netspy.pipelines.file_keys import checked_key
-from netspy.pipelines.shared_file import sync_folder
+from netspy.pipelines.shared_file import locked, sync_folder
 from netspy.pipelines.verdict import UnavailableError, text_of
 
 if TYPE_CHECKING:
     from netspy.settings import Settings
 
+_FOLDER, _LOCK = "netspy-files-", ".lock"
 _LEFT_OVER_S = 24 * 3600.0  # an incoming file this old belongs to a process that is gone
 _PART_BYTES = 8 << 20  # of a multipart upload; in memory at a time, for each of the threads that send
 _SENDERS = 2
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
-_REFUSED = frozenset(
+_REFUSED = frozenset(  # people must act: no waiting helps
     {
-        "403",
-        "401",
-        "AccessDenied",
-        "NoSuchBucket",
-        "InvalidAccessKeyId",
-        "SignatureDoesNotMatch",
-        "InvalidBucketName",
+        *("301", "400", "401", "403"),
+        *("AccessDenied", "AuthorizationHeaderMalformed", "ExpiredToken", "InvalidAccessKeyId", "InvalidBucketName"),
+        *("InvalidToken", "NoSuchBucket", "PermanentRedirect", "SignatureDoesNotMatch"),
     }
-)
+)  # fmt: skip
+_UNUSABLE = frozenset({"NoCredentialsError", "PartialCredentialsError", "ParamValidationError"})  # botocore
 
 
 class FileStore(Protocol):
@@ -142,7 +141,8 @@ class BucketStore:
         self._settings = settings
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
+        self._own = ExitStack()
         self._client: Any = None
         self._transfer: Any = None
 
@@ -153,9 +153,24 @@ class BucketStore:
             from boto3.s3.transfer import TransferConfig
         except ImportError:
             raise MissingExtraError("FILES_STORE=s3://…", "s3") from None
-        if self._client is None:
-            settings = self._settings
-            self._client = boto3.client(
+        try:
+            self._folder = _own_folder(self._own)
+            self._transfer = TransferConfig(
+                multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, max_concurrency=_SENDERS
+            )
+            self._client = self._connected(boto3)
+            self._call("head_bucket", Bucket=self._bucket)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connected(self, boto3: Any) -> Any:
+        """A client. Raises ConfigError for settings that make none."""
+        from botocore.exceptions import BotoCoreError
+
+        settings = self._settings
+        try:
+            return boto3.client(
                 "s3",
                 endpoint_url=settings.S3_ENDPOINT_URL or None,
                 region_name=settings.S3_REGION or None,
@@ -163,17 +178,21 @@ class BucketStore:
                 aws_secret_access_key=settings.S3_SECRET_ACCESS_KEY or None,
                 config=_client_config(),
             )
-            self._transfer = TransferConfig(
-                multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, max_concurrency=_SENDERS
-            )
-            self._folder = tempfile.TemporaryDirectory(prefix="netspy-files-")
-        self._call("head_bucket", Bucket=self._bucket)
+        except (BotoCoreError, ValueError) as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> ConfigError:
+        why = " ".join(text_of(error).split())
+        return ConfigError(
+            f"FILES_STORE=s3://{self._bucket} can't be used ({why}); see the bucket's name, S3_ENDPOINT_URL "
+            "(http:// or https://), S3_REGION, S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY"
+        )
 
     def incoming(self) -> Path:
         """See FileStore.incoming."""
         if self._folder is None:
             raise UnavailableError("the store isn't open")
-        return Path(self._folder.name) / secrets.token_hex(12)
+        return self._folder / secrets.token_hex(12)
 
     def size(self, key: str) -> int | None:
         """See FileStore.size."""
@@ -209,9 +228,8 @@ class BucketStore:
         if self._client is not None:
             self._client.close()
             self._client = None
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        self._folder = None
+        self._own.close()
 
     def _call(self, method: str, *args: Any, **named: Any) -> Any:
         """Call the client; None for what isn't there. Raises UnavailableError."""
@@ -224,14 +242,30 @@ class BucketStore:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in _MISSING and method in {"head_object", "get_object"}:
                 return None
-            trouble = UnavailableError(f"s3://{self._bucket}: {text_of(error)}")
-            if code in _REFUSED or code in _MISSING:  # people must act: the crawl doesn't wait for it
-                raise trouble from ConfigError(
-                    f"FILES_STORE: {code}: see the bucket's name and the S3_ settings"
-                )
-            raise trouble from error
-        except (BotoCoreError, S3UploadFailedError) as error:
+            if code in _REFUSED or code in _MISSING:
+                raise self._refused(error) from self._unusable(error)
             raise UnavailableError(f"s3://{self._bucket}: {text_of(error)}") from error
+        except (BotoCoreError, S3UploadFailedError) as error:
+            if type(error).__name__ in _UNUSABLE:
+                raise self._refused(error) from self._unusable(error)
+            raise UnavailableError(f"s3://{self._bucket}: {text_of(error)}") from error
+
+    def _refused(self, error: Exception) -> UnavailableError:
+        """Its cause, a ConfigError, keeps the crawl from waiting for the store."""
+        return UnavailableError(str(self._unusable(error)))
+
+
+def _own_folder(until: ExitStack) -> Path:
+    """A folder on this machine's disk for files on their way to a bucket; removed when `until` is closed.
+
+    Those of processes that are gone are removed as well: each process holds a lock in its own.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        with suppress(OSError), locked(left / _LOCK, wait_s=0.0, create=False):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(until.enter_context(tempfile.TemporaryDirectory(prefix=_FOLDER)))
+    until.enter_context(locked(folder / _LOCK))
+    return folder
 
 
 def _client_config() -> Any:

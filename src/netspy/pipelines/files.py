@@ -82,8 +82,11 @@ class FilesPipeline(BasePipeline):
     urls_field = "file_urls"
     result_field = "files"
 
-    _store: FileStore
     _downloader: Any = None
+
+    @cached_property
+    def _store(self) -> FileStore:
+        return store_for(self.settings)
 
     @cached_property
     def _threads(self) -> Threads:
@@ -103,7 +106,6 @@ class FilesPipeline(BasePipeline):
 
     async def open(self) -> None:
         """Open the store. Raises ConfigError, OSError, UnavailableError."""
-        self._store = store_for(self.settings)
         await self._threads.call(self._store.open)
         if self._downloader is None:
             self._downloader = _downloader(self.settings)
