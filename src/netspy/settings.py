@@ -22,6 +22,8 @@ from msgspec import Meta, Struct
 from netspy.errors import ConfigError
 
 DEFAULT_ORIGIN = "default"
+COMMAND_LINE = "-s"
+"""The origin of settings given on the command line."""
 
 
 def _doc(
@@ -1011,15 +1013,15 @@ def load(
     custom: Mapping[str, Any] | None = None,
     custom_origin: str = "__custom_setting__",
     overrides: Mapping[str, Any] | None = None,
-    override_origin: str = "keyword",
+    override_origin: str | Mapping[str, str] = "keyword",
     environ: Mapping[str, str] | None = None,
     project: Mapping[str, Any] | None = None,
     project_origin: str = "setting.py",
 ) -> Loaded:
     """Layer the sources and check the result.
 
-    `project=None` reads the project's file; pass a mapping to give its values directly. Raises ConfigError with
-    one line for the first wrong value.
+    `project=None` reads the project's file; pass a mapping to give its values directly. `override_origin` may name the
+    origin of each override by itself. Raises ConfigError with one line for the first wrong value.
     """
     environ = os.environ if environ is None else environ
     if project is None:
@@ -1045,6 +1047,10 @@ def load(
             close = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.85)
             if close:
                 strict.append(f"{origin}: {name} is no setting; did you mean {close[0]}?")
+            elif origin == COMMAND_LINE and name not in extra:
+                warnings.append(
+                    f"{origin}: {name} is no setting (`netspy settings` lists them; -a gives an argument)"
+                )
             extra[name] = value
 
     for source, origin in ((project, project_origin), (custom or {}, custom_origin)):
@@ -1058,7 +1064,8 @@ def load(
             continue
         take(name, from_text(name, text, variable) if name in FIELDS else text, variable)
     for name, value in (overrides or {}).items():
-        take(name, value, override_origin)
+        origin = override_origin if isinstance(override_origin, str) else override_origin.get(name, "keyword")
+        take(name, value, origin)
 
     if strict and values.get("STRICT_SETTINGS", False):
         raise ConfigError("; ".join(strict))

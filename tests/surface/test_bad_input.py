@@ -117,6 +117,15 @@ def test_a_redis_that_is_not_there_case_cli_04_a(start, home):
     assert "hunter2" not in ended.err + ended.out
 
 
+def test_a_misspelt_setting_as_an_argument_of_the_spider_is_told(start, home):
+    ended = start(lambda: Air(site=home, SPIDER_THREAD_COUT=4))
+    assert ended.code == 0
+    assert any(
+        "keyword: SPIDER_THREAD_COUT is no setting; did you mean SPIDER_THREAD_COUNT?" in line
+        for line in ended.lines
+    )
+
+
 def test_a_redis_that_is_not_there_for_several_processes(start, home):
     port = closed_port()
     ended = start(redis_spider(home, f"redis://127.0.0.1:{port}/0"), processes=2)

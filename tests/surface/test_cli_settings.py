@@ -100,6 +100,15 @@ def test_a_misspelt_name_is_told(run, monkeypatch):
     )
 
 
+def test_a_name_that_nothing_knows_is_told_on_the_command_line_but_not_ones_own(run, workdir):
+    (workdir / "setting.py").write_text("SHOP_REGION = 'eu'\n")
+    code, _, err = run("-s", "THREADS=8", "-s", "SHOP_REGION=us")
+    assert code == 0
+    assert err == (
+        "netspy: warning: -s: THREADS is no setting (`netspy settings` lists them; -a gives an argument)\n"
+    )
+
+
 def test_secrets_are_never_shown(run, workdir):
     (workdir / "setting.py").write_text(
         "REDIS_URL = 'redis://user:s3cret@h/0'\nSHOP_PASSWORD = 's3cret'\nAPI_TOKEN = 's3cret'\n"

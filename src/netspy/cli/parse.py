@@ -10,10 +10,14 @@ import typer
 
 from netspy.cli.run import make_spider
 from netspy.errors import ConfigError
+from netspy.observe.faults import what, where
+from netspy.observe.log import without_passwords
+from netspy.observe.outcome import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from netspy.messages.request import Request
-    from netspy.messages.response import Response
 
 HELP = """Fetch a URL, run one callback of a spider on it, and show what it yields. Nothing is queued or stored.
 
@@ -21,6 +25,13 @@ HELP = """Fetch a URL, run one callback of a spider on it, and show what it yiel
 Examples
   netspy parse https://example.com/p/1 --spider main.py --callback detail
   netspy parse https://example.com/ --spider main.py:Shop -a category=shoes
+
+\b
+Exit codes
+  0  the page was fetched and the callback came to its end
+  2  the command line can't be understood
+  3  a wrong URL, spider, callback, argument or setting
+  6  the page can't be had, or the callback raised
 """
 
 
@@ -51,30 +62,54 @@ def parse(
     if callback not in callbacks:
         raise ConfigError(callbacks.problem(callback))
     request = Request(url, callback=callback)
-    response, yielded = asyncio.run(_run(settings, request, callbacks.named(callback)))
+    raised = asyncio.run(_run(settings, request, callbacks.named(callback)))
+    if raised is None:
+        return 0
+    place = where(raised)
+    sys.stdout.flush()
     sys.stderr.write(
-        f"{response.status_code} {response.url} ({len(response.content):,} bytes, {response.encoding})\n"
+        without_passwords(
+            f"netspy: error: {made.name}.{callback}{f' ({place})' if place else ''} raised {what(raised)}\n"
+        )
     )
-    for value in yielded:
-        print(_shown(value))
-    return 0
+    return ExitCode.ALL_FAILED
 
 
-async def _run(settings: Any, request: Request, function: Any) -> tuple[Response, list[Any]]:
+async def _run(settings: Any, request: Request, function: Any) -> Exception | None:
+    """Fetch, say what came, and show what the callback yields; what it raised. Raises what the fetch raises."""
     from netspy import assembly
-    from netspy.engine.yields import as_iterator
 
     downloader = assembly.make_downloader(settings)
     try:
         response = await downloader.fetch(request)
-        result = function(request, response)
-        if inspect.isasyncgen(result):
-            return response, [value async for value in result]
-        if inspect.isawaitable(result):
-            result = await result
-        return response, list(as_iterator(result) or ())
+        sys.stderr.write(
+            f"{response.status_code} {response.url} ({len(response.content):,} bytes, {response.encoding})\n"
+        )
+        sys.stderr.flush()
+        try:
+            async for value in _yielded(function(request, response)):
+                print(_shown(value))
+        except BrokenPipeError:  # nobody reads any more
+            raise
+        except Exception as error:
+            return error
+        return None
     finally:
         await downloader.close()
+
+
+async def _yielded(result: Any) -> AsyncIterator[Any]:
+    """The values of a callback of any kind, one by one."""
+    from netspy.engine.yields import as_iterator
+
+    if inspect.isasyncgen(result):
+        async for value in result:
+            yield value
+        return
+    if inspect.isawaitable(result):
+        result = await result
+    for value in as_iterator(result) or ():
+        yield value
 
 
 def _shown(value: Any) -> str:

@@ -15,6 +15,13 @@ HELP = """Fetch a URL and open a Python prompt with `request`, `response` and `f
 Examples
   netspy shell https://example.com/
   echo 'print(response.css("title::text").get())' | netspy shell https://example.com/
+
+\b
+Exit codes
+  0  left with Ctrl-D
+  2  the command line can't be understood
+  3  a wrong URL or setting
+  6  the page can't be had
 """
 
 

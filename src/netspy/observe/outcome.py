@@ -6,7 +6,14 @@ from enum import IntEnum
 from signal import SIGINT
 from typing import Literal
 
-from netspy.errors import ConfigError, SeedingError, SpiderError, StoreLostError
+from netspy.errors import (
+    ConfigError,
+    InvalidUrlError,
+    RequestError,
+    SeedingError,
+    SpiderError,
+    StoreLostError,
+)
 
 Outcome = Literal[
     "finished",
@@ -159,7 +166,14 @@ def exit_code(outcome: Outcome, *, stop: Stop = "", fail_on_nothing_to_do: bool 
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code for an exception that ends a command."""
+    """The exit code for an exception that ends a command.
+
+    A URL that can't be fetched is a wrong argument there; a page that can't be had is all that was asked for.
+    """
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.SIGINT
+    if isinstance(error, InvalidUrlError):
+        return ExitCode.CONFIG
+    if isinstance(error, RequestError):
+        return ExitCode.ALL_FAILED
     return _CODES[_CRASHED[crash_of(error)]]

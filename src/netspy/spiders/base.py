@@ -43,6 +43,7 @@ class BaseParser:
         in the place of ITEM_PIPELINES. `item_handler`: gets lists of items in the place of pipelines and dedup.
         """
         self._overrides: dict[str, Any] = {}
+        self._override_origins: dict[str, str] = {}
         if thread_count is not None:
             self._overrides["SPIDER_THREAD_COUNT"] = thread_count
         self.item_handler = item_handler
@@ -58,6 +59,8 @@ class BaseParser:
             else:
                 self.arguments[name] = value
                 setattr(self, name, value)
+                if name.isupper():  # perhaps a misspelt setting: that is told when they are read
+                    self._overrides[name] = value
         self.logger: Logger = get_logger(type(self).__name__)
         self.counters = Counters()
         self._runs = 0
@@ -86,14 +89,14 @@ class BaseParser:
                 custom=custom,
                 custom_origin=f"{self.name}.__custom_setting__",
                 overrides=self._overrides,
-                override_origin="keyword",
+                override_origin=self._override_origins,
             )
         return self._loaded
 
     def override_settings(self, values: dict[str, Any], origin: str = "keyword") -> None:
-        """Set settings above every other source, before the start (the command line's `-s`)."""
-        del origin
+        """Set settings above every other source, before the start (the command line's `-s`). `origin` is for messages."""
         self._overrides.update(values)
+        self._override_origins.update(dict.fromkeys(values, origin))
         self._loaded = None
 
     @property

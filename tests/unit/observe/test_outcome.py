@@ -78,6 +78,8 @@ def test_every_combination_has_an_outcome_and_a_code_and_success_never_hides_a_c
         (errors.SeedingError("x"), 4),
         (errors.StoreLostError("x"), 5),
         (errors.StoreUnavailableError("x"), 5),
+        (errors.InvalidUrlError("x"), 3),
+        (errors.HttpStatusError(503), 6),
         (RuntimeError("x"), 7),
         (KeyboardInterrupt(), 130),
     ],
