@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,17 +128,24 @@ class ClaimedFile:
     def __init__(self, file: SharedFile, put_back: Callable[[bytes], None]) -> None:
         self._file = file
         self._put_back = put_back
-        self._lines = [(at, length) for at, length, done in _lines(file) if not done]
+        self._starts = array("Q")  # eight bytes a line: there may be a million
+        self._lengths = array("Q")
+        for at, length, done in _lines(file):
+            if not done:
+                self._starts.append(at)
+                self._lengths.append(length)
         self._next = 0
-        self._taken: list[int] = []
-        self.total = len(self._lines)
+        self._taken: Sequence[int] = ()
+        self.total = len(self._starts)
 
     def take(self, most: int) -> list[bytes]:
         """The next lines."""
-        part = self._lines[self._next : self._next + most]
-        self._next += len(part)
-        self._taken = [at for at, _ in part]
-        return [self._file.read(at, length) for at, length in part]
+        part = slice(self._next, self._next + most)
+        self._taken = self._starts[part]
+        self._next += len(self._taken)
+        return [
+            self._file.read(at, length) for at, length in zip(self._taken, self._lengths[part], strict=True)
+        ]
 
     def settle(self, keep: Sequence[bytes]) -> None:
         """The lines taken are over; `keep` is put back first. Raises OSError, TimeoutError."""
@@ -145,7 +153,7 @@ class ClaimedFile:
             self._put_back(b"".join(keep))
         for at in self._taken:
             self._file.overwrite(at, _DONE)
-        self._taken = []
+        self._taken = ()
 
     def end(self) -> None:
         """All lines are over."""

@@ -216,7 +216,10 @@ class BatchWriter:
             async with runner.lock:
                 await asyncio.wait_for(runner.close(), min(_CLOSE_S, max(self._deadline.left(), 1.0)))
         except Exception as error:
-            self._tell("close_failed", runner.name, "", 0, text_of(error))
+            text = (
+                f"it took longer than {_CLOSE_S:g} s" if isinstance(error, TimeoutError) else text_of(error)
+            )
+            self._tell("close_failed", runner.name, "", 0, f"{runner.label} could not be closed: {text}")
 
     # what can't be stored
 
