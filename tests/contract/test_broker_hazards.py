@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 import uuid
 
 import aio_pika
 import pytest
+from broker_rig import SETTINGS, TAKER, drain
 
 from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
 from netspy.settings import Settings
 from netspy.tasks.amqp import AmqpTaskSource
-from netspy.tasks.kafka import KafkaTaskSource
 from netspy.tasks.redis_stream import RedisStreamSource
-from netspy.testing.kafka_mock import UNKNOWN_TOPIC, KafkaMock
 from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
 from netspy.testing.runner import start_script
 from netspy.testing.servers import RedisServer
 from support.missing import missing
 
-SETTINGS = Settings(REDIS_START_TIMEOUT=2.0)
-QUICK = "session.timeout.ms=1500&heartbeat.interval.ms=200&partition.assignment.strategy=range"
-
 
 def rabbit(url, queue, **options):
     query = "".join(f"&{name}={value}" for name, value in options.items())
     return AmqpTaskSource(f"{url}?queue={queue}{query}", SETTINGS, queue="unused")
-
-
-def kafka_source(servers, topic, query=QUICK, settings=SETTINGS):
-    return KafkaTaskSource(
-        f"kafka://{servers}/{topic}?group=g-{topic}&{query}", settings, topic="x", group="x"
-    )
-
-
-async def drain(source, wanted, done, seconds=30.0):
-    """Take and settle until the values in `wanted` are done."""
-    end = time.monotonic() + seconds
-    while not wanted <= done.keys():
-        assert time.monotonic() < end, f"{len(wanted - done.keys())} tasks did not come"
-        tasks = await source.take(20)
-        for task in tasks:
-            done[task.value] = done.get(task.value, 0) + 1
-        await source.settled(tasks)
-        if not tasks:
-            await asyncio.sleep(0.05)
 
 
 @pytest.fixture
@@ -124,26 +100,6 @@ async def test_rabbitmq_gives_the_tasks_of_a_killed_process_to_another(rabbit_ur
     assert max(rest.values()) == 1
     assert {task.value for task in await after.take(10)} <= done
     await after.close()
-
-
-TAKER = """
-import asyncio, sys
-from netspy.settings import Settings
-from netspy.tasks.message_source import message_source
-
-async def main():
-    source = message_source(sys.argv[1], Settings())
-    await source.open()
-    while True:
-        tasks = await source.take(10)
-        for task in tasks[:5]:
-            print("settles", task.value, flush=True)  # before it does: a kill may come in between
-            await source.settled([task])
-        if tasks:
-            print("holds", len(tasks[5:]), flush=True)
-
-asyncio.run(main())
-"""
 
 
 def take_in_a_process_and_kill_it(address, folder):
@@ -266,203 +222,6 @@ async def test_rabbitmq_absent_ends_the_start_in_time_and_a_stop_ends_the_waitin
     await source.close()
     with pytest.raises(StoreLostError):
         await source.take(1)
-
-
-# ---- Kafka
-
-
-@pytest.fixture
-def own_kafka():
-    with KafkaMock(partitions=3) as running:
-        yield running
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["cut", "frozen"])
-async def test_kafka_away_for_a_while_loses_no_task_and_repeats_none_in_hand(own_kafka, name, how):
-    outages = []
-    source = KafkaTaskSource(
-        f"kafka://{own_kafka.servers}/{name}?group=g&socket.timeout.ms=1000&{QUICK}",
-        SETTINGS, topic="x", group="x", on_outage=lambda *o: outages.append(o),
-    )  # fmt: skip
-    await source.open()
-    await source.add(list(range(300)))
-    in_hand = []
-    while len(in_hand) < 30:
-        in_hand += await source.take(30 - len(in_hand))
-    done = {task.value: 1 for task in in_hand}
-    (own_kafka.down if how == "cut" else own_kafka.pause)()
-    adding = asyncio.create_task(source.add(list(range(300, 320))))
-    looking = asyncio.create_task(source.backlog())
-    end = time.monotonic() + 15
-    while not outages:
-        assert time.monotonic() < end, "nobody was told"
-        await asyncio.sleep(0.02)
-    assert not adding.done()
-    (own_kafka.up if how == "cut" else own_kafka.resume)()
-    await adding
-    assert (await looking).waiting >= 270
-    await source.settled(in_hand[:20])
-    await drain(source, set(range(320)), done)
-    # What was being added may have been written twice: the mock doesn't know the producer's sequence numbers.
-    assert max(times for value, times in done.items() if value < 300) == 1
-    await source.settled(in_hand[20:])
-    end = time.monotonic() + 15
-    while (await source.backlog()).waiting:
-        assert time.monotonic() < end
-        await source.settled(await source.take(50))  # what was written twice
-    assert outages[0] == (True, 0.0)
-    assert outages[-1][0] is False
-    await source.close()
-
-
-@pytest.mark.slow
-async def test_kafka_gives_the_tasks_of_a_killed_process_to_another(kafka, name, tmp_path):
-    kafka.topic(name, 2)
-    first = kafka_source(kafka.servers, name)
-    await first.open()
-    await first.add(list(range(300)))
-    await first.close()
-    address = f"kafka://{kafka.servers}/{name}?group=g-{name}&{QUICK}"
-    script = TAKER.replace("task.value, flush", "'4', task.value, flush")
-    with start_script(script, cwd=tmp_path, args=[address]) as running:
-        running.wait_line("settles 4")
-        running.wait_line("holds")
-        running.kill()
-        output = running.finish().stdout
-    done = {int(n) for n in re.findall(r"^settles 4 (\d+)$", output, re.M)}
-    assert done
-    after = kafka_source(kafka.servers, name)
-    await after.open()
-    rest = {}
-    await drain(after, set(range(300)) - done, rest)
-    assert set(rest) | done == set(range(300))
-    await after.close()
-
-
-async def test_kafka_commits_only_up_to_the_first_task_that_is_not_settled(kafka, name):
-    kafka.topic(name, 1)
-    source = kafka_source(kafka.servers, name)
-    await source.open()
-    await source.add(list(range(10)))
-    tasks = []
-    while len(tasks) < 10:
-        tasks += await source.take(10)
-    await source.settled([task for task in tasks if task.value not in {3, 7}])
-    assert (await source.backlog()).waiting + (await source.backlog()).taken == 7
-    await source.close()
-    after = kafka_source(kafka.servers, name)
-    await after.open()
-    again = []
-    while len(again) < 7:
-        again += await after.take(10)
-    assert [task.value for task in again] == [3, 4, 5, 6, 7, 8, 9]
-    assert {task.token for task in again} == {task.token for task in tasks[3:]}
-    await after.close()
-
-
-async def test_kafka_partition_with_too_many_unsettled_tasks_waits(kafka, name):
-    kafka.topic(name, 1)
-    source = kafka_source(kafka.servers, name, f"open=20&{QUICK}")
-    await source.open()
-    await source.add(list(range(150)))
-    held = []
-    end = time.monotonic() + 1.0
-    while time.monotonic() < end and len(held) < 150:
-        held += await source.take(50)
-    assert 20 <= len(held) <= 60
-    done = {}
-    await source.settled(held)
-    done |= {task.value: 1 for task in held}
-    await drain(source, set(range(150)), done)
-    assert max(done.values()) == 1
-    await source.close()
-
-
-@pytest.mark.slow
-async def test_kafka_moves_partitions_between_nodes_that_come_and_go(kafka, name):
-    kafka.topic(name, 4)
-    nodes = [kafka_source(kafka.servers, name)]
-    await nodes[0].open()
-    await nodes[0].add(list(range(200)))
-    held = await nodes[0].take(20)
-    done = {}
-    nodes.append(kafka_source(kafka.servers, name))
-    await nodes[1].open()
-    working = [asyncio.create_task(drain(node, set(range(400)), done)) for node in nodes]
-    await nodes[0].add(list(range(200, 400)))
-    # What the first node holds may be delivered to the second one, whose partition it is now, and not to the first.
-    await nodes[0].settled(held)
-    done |= {task.value: 1 for task in held}
-    await asyncio.gather(*working)
-    await nodes[1].close()
-    await nodes[0].close()
-
-
-async def test_kafka_messages_of_others_are_tasks_and_broken_ones_go_to_the_failed_topic(kafka, name):
-    from confluent_kafka import Consumer, Producer
-
-    source = kafka_source(kafka.servers, name)
-    await source.open()
-    producer = Producer({"bootstrap.servers": kafka.servers})
-    for body in (b'{"a": 1}', b'{"!x": 1}', b"<xml/>", None):
-        producer.produce(name, body)
-    producer.flush(5)
-    tasks = []
-    while len(tasks) < 2 or (await source.backlog()).failed < 2:
-        tasks += await source.take(10)
-    assert sorted(json.dumps(task.value) for task in tasks) == ['{"!x": 1}', '{"a": 1}']
-    await source.settled(tasks)
-    await source.close()
-    reader = Consumer({"bootstrap.servers": kafka.servers, "group.id": "r", "auto.offset.reset": "earliest"})
-    reader.subscribe([f"{name}.failed"])
-    found = [reader.poll(10), reader.poll(10)]
-    reader.close()
-    assert {message.value() for message in found} == {b"<xml/>", b""}
-    headers = dict(found[0].headers())
-    assert b"no JSON" in headers["error"]
-    assert headers["offset"].startswith(f"{name}/".encode())
-
-
-async def test_kafka_without_the_topic_says_how_to_make_it(own_kafka, name):
-    own_kafka.topic_error(name, UNKNOWN_TOPIC)
-    source = kafka_source(own_kafka.servers, name, settings=Settings(REDIS_START_TIMEOUT=0.5))
-    with pytest.raises(ConfigError, match=rf"has no topic '{name}'.*kafka-topics.sh --create --topic {name}"):
-        await source.open()
-    await source.close()
-
-
-@pytest.mark.slow
-async def test_kafka_absent_ends_the_start_in_time_and_a_stop_ends_the_waiting(own_kafka, name):
-    source = KafkaTaskSource("kafka://127.0.0.1:1/x", Settings(REDIS_START_TIMEOUT=0.3), topic="x", group="g")
-    with pytest.raises(StoreUnavailableError, match=r"did not answer within 0\.3 s"):
-        await source.open()
-    source = kafka_source(own_kafka.servers, name)
-    await source.open()
-    own_kafka.down()
-    waiting = [asyncio.create_task(call) for call in (source.add([1]), source.backlog(), source.take(1))]
-    await asyncio.sleep(0.3)
-    source.give_up_waiting()
-    for one in await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 8):
-        assert isinstance(one, StoreLostError)
-    await asyncio.wait_for(source.close(), 15)
-
-
-@pytest.mark.parametrize(
-    ("url", "text"),
-    [
-        ("kafka://host/topic?sesion.timeout.ms=6", "sesion.timeout.ms"),
-        ("kafka://host/topic?grup=x", "did you mean group"),
-        ("kafka://host/topic?open=0", "it is a whole number above 0"),
-        ("kafka://u:geheim@host:port/topic", "names no host"),
-        ("http://host/topic", "is no Kafka address"),
-        ("kafka://host/to pic", "names the topic 'to pic'"),
-    ],
-)
-async def test_kafka_address_that_is_wrong_says_what_is(url, text):
-    with pytest.raises(ConfigError, match=re.escape(text)) as caught:
-        await KafkaTaskSource(url, SETTINGS, topic="x", group="x").open()
-    assert "geheim" not in str(caught.value)
 
 
 def test_addresses_keep_their_passwords_to_themselves():

@@ -10,6 +10,7 @@ import pytest
 
 from netspy.assembly.tasks import make_source
 from netspy.settings import Settings
+from netspy.testing.kafka_mock import KafkaMock
 from netspy.testing.leash import wait_until
 from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
 from netspy.testing.runner import run_script, start_script
@@ -148,13 +149,18 @@ def test_a_node_killed_in_the_middle_leaves_no_task_undone(kind, request, workdi
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rabbitmq", "kafka"])
 def test_a_broker_that_is_killed_and_comes_back_loses_nothing_and_hangs_nothing(
-    request, workdir, numbered, redis_url
+    kind, request, workdir, numbered, redis_url
 ):
-    if find_rabbitmq_server() is None:
+    if kind == "rabbitmq" and find_rabbitmq_server() is None:
         missing("no rabbitmq-server on this machine")
-    with RabbitServer() as broker:
-        source = f"{broker.url}?queue=shop"
+    with RabbitServer() if kind == "rabbitmq" else KafkaMock() as broker:
+        if kind == "rabbitmq":
+            source, kept = f"{broker.url}?queue=shop", {}
+        else:
+            quick = "session.timeout.ms=1500&heartbeat.interval.ms=200"
+            source, kept = f"kafka://{broker.servers}/shop?group=crawl&{quick}", {"groups": ["crawl"]}
         env = {
             "SITE": numbered.url("").rstrip("/"),
             "NETSPY_REDIS_URL": redis_url,
@@ -164,9 +170,12 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing_and_hangs_nothing(
         asked(settings, lambda made: made.add([{"id": n} for n in range(60)]))
         with start_script(SPIDER, env={**env, "SLOW": "0.1"}, cwd=workdir) as node:
             wait_until(lambda: len(stored(workdir)) >= 5, 60)
-            broker.kill()
-            wait_until(lambda: not broker.alive, 30)
+            broker.kill(**kept)
+            fetched = numbered.total
+            assert wait_until(lambda: numbered.total > fetched + 4, 30), "what was in hand goes on"
             broker.start()
+            asked(settings, lambda made: made.add([{"id": n} for n in range(60, 90)]))
             node.finish(120).check(0)
-        assert stored(workdir) == list(range(60))
+        assert stored(workdir) == list(range(90))
+        assert set(numbered.all_hits().values()) == {1}, "what came again was recognised"
         assert asked(settings, lambda made: made.backlog()).waiting == 0

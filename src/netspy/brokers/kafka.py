@@ -205,6 +205,12 @@ def trouble_of(error: Any) -> str:
     return "away"
 
 
+def of_another_epoch() -> frozenset[int]:
+    """The codes of errors about a leader's epoch."""
+    kafka = library().KafkaError
+    return frozenset({kafka.FENCED_LEADER_EPOCH, kafka.UNKNOWN_LEADER_EPOCH})
+
+
 def one_line(error: Any) -> str:
     """The error's text in one line."""
     inner = error.args[0] if isinstance(error, BaseException) and error.args else error

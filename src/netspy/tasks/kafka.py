@@ -29,7 +29,7 @@ from netspy.errors import ConfigError, SerializationError, StoreLostError, Store
 from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.settings import Settings, without_passwords
 from netspy.tasks.contract import Backlog, Task
-from netspy.tasks.kafka_thread import PROBE_S, KafkaThread, Marks
+from netspy.tasks.kafka_thread import PROBE_S, KafkaThread, Marks, stamp_of
 from netspy.tasks.wire import KIND, SettledLately, decode_value, encode_values, token_of
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ _ARRIVAL_S = 5.0  # how long messages that the broker has may take to arrive
 _COMMIT_S = 5.0  # how long `settled` waits for the commit; it is tried on in the background
 _CLOSE_S = 12.0
 _STEP_S = 0.01
+_FROM_THE_BEGINNING = frozenset({"earliest", "smallest", "beginning"})  # librdkafka's words for one thing
 
 
 class Receipt(NamedTuple):
@@ -53,6 +54,7 @@ class Receipt(NamedTuple):
 
     partition: int
     offset: int
+    stamp: int
     body: bytes
     headers: list[tuple[str, bytes]]
 
@@ -90,6 +92,12 @@ class KafkaTaskSource:
                     f"{name}={self.shown!r}: {what!r} can't be a topic of Kafka (letters, digits, dots, hyphens and "
                     "underscores, at most 249); name one in the URL: kafka://host:9092/topic"
                 )
+        if self._address.config.get("auto.offset.reset", "earliest") not in _FROM_THE_BEGINNING:
+            raise ConfigError(
+                f"{name}={self.shown!r} sets auto.offset.reset, which would pass over tasks whenever a partition has "
+                "lost messages; leave it out. To begin a new group with new tasks only, set its offsets: "
+                f"kafka-consumer-groups.sh --group {self.group} --topic {self.topic} --reset-offsets --to-latest --execute"
+            )
         self._start_timeout_s = settings.REDIS_START_TIMEOUT
         self._outage_timeout_s = settings.REDIS_OUTAGE_TIMEOUT
         self._on_outage = on_outage
@@ -100,7 +108,9 @@ class KafkaTaskSource:
         self._held: dict[str, Receipt] = {}
         self._settled = SettledLately()
         self._returned: list[Task] = []
+        self._gaps: set[int] = set()  # partitions of which it was said that they lack messages
         self._failures = 0
+        self.unreadable = 0
         self.consumes = True
         """False, set before `open`: only to add and to look; the group isn't joined."""
 
@@ -161,8 +171,30 @@ class KafkaTaskSource:
         for number, place in at.items():
             low = (await asyncio.wrap_future(first[number])).offset
             high = (await asyncio.wrap_future(end[number])).offset
-            total += max(0, high - max(place, low))
+            if not low <= place <= high and place >= 0:
+                self._say_gap(number, place, low, high)
+            # A place behind the end says nothing about what lies before it now.
+            total += high - low if place > high else max(0, high - max(place, low))
         return total
+
+    def _say_gap(self, partition: int, place: int, low: int, high: int) -> None:
+        if partition in self._gaps:
+            return
+        self._gaps.add(partition)
+        from loguru import logger
+
+        where = f"Kafka at {self.shown}: {self.topic} [{partition}]"
+        if place < low:
+            logger.warning(
+                "{} begins at offset {}: {} message(s) from {} on were deleted by its retention before their tasks were done",
+                where, low, low - place, place,
+            )  # fmt: skip
+        else:
+            logger.warning(
+                "{} ends at offset {}, and was read up to {}: it has lost messages, or was made anew. What it has is read; "
+                "tasks that are known are not crawled twice",
+                where, high, place,
+            )  # fmt: skip
 
     @property
     def _running(self) -> KafkaThread:
@@ -260,10 +292,10 @@ class KafkaTaskSource:
 
     async def _received(self, message: Any) -> Task | None:
         """The message as a task, unless it is one that this node knows or one that can't be read."""
-        partition, offset = message.partition(), message.offset()
-        token = token_of(f"{self.topic}-{partition}-{offset}-{max(0, message.timestamp()[1])}")
+        partition, offset, stamp = message.partition(), message.offset(), stamp_of(message)
+        token = token_of(f"{self.topic}-{partition}-{offset}-{stamp}")
         headers = message.headers() or []
-        receipt = Receipt(partition, offset, message.value() or b"", headers)
+        receipt = Receipt(partition, offset, stamp, message.value() or b"", headers)
         if token in self._settled:
             await self._settle([receipt])
             return None
@@ -273,6 +305,7 @@ class KafkaTaskSource:
         try:
             value = decode_value(receipt.body, ours=(_KIND_HEADER in headers))
         except SerializationError as error:
+            self.unreadable += 1
             await self.failed([(Task(token, None, receipt), str(error))])
             return None
         return Task(token, value, receipt)
@@ -292,7 +325,7 @@ class KafkaTaskSource:
         if thread is None or self._closed or not receipts:
             return
         waiter: Future[None] = Future()
-        places = [(receipt.partition, receipt.offset) for receipt in receipts]
+        places = [(receipt.partition, receipt.offset, receipt.stamp) for receipt in receipts]
         await self._asked(lambda: thread.settle(places, waiter))
         with suppress(TimeoutError, asyncio.CancelledError, ThreadGone):
             await self._first(asyncio.wrap_future(waiter), _COMMIT_S)
@@ -328,9 +361,23 @@ class KafkaTaskSource:
             )
             for task, error in failures
         ]
-        await self._write(self.failed_topic, messages)
+        try:
+            await self._write(self.failed_topic, messages)
+        except SerializationError:
+            for message in messages:
+                await self._write_failed(*message)
         self._failures += len(messages)
         await self.settled([task for task, _ in failures])
+
+    async def _write_failed(self, body: bytes, headers: list[tuple[str, bytes]]) -> None:
+        """One that is too large with its new headers goes without its body, which stays where `offset` says, as long
+        as the topic keeps it.
+        """
+        try:
+            await self._write(self.failed_topic, [(body, headers)])
+        except SerializationError as refused:
+            note = ("left-out", f"{len(body)} bytes: {refused}".encode())
+            await self._write(self.failed_topic, [(b"", [*headers, note])])
 
     async def add(self, values: Sequence[Any]) -> None:
         """Acknowledged by all in-sync replicas when this returns."""
@@ -341,8 +388,8 @@ class KafkaTaskSource:
         failures = 0
         while True:
             thread = self._running
-            sent = asyncio.wrap_future(await self._asked(partial(thread.send, topic, messages)))
             try:
+                sent = asyncio.wrap_future(await self._asked(partial(thread.send, topic, messages)))
                 await self._first(sent, self._outage_timeout_s or None)
                 if sent.done():
                     return

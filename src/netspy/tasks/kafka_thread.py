@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from netspy.brokers import kafka as brokers
-from netspy.tasks.offsets import Offsets
+from netspy.tasks.offsets import Mark, Offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,12 @@ _COMMIT_S = 30.0  # an answer to a commit that hasn't come by then won't come
 _CLOSE_S = 5.0
 
 
+def stamp_of(message: Any) -> int:
+    """The message's timestamp in ms; 0: it has none."""
+    stamp: int = message.timestamp()[1]
+    return max(0, stamp)
+
+
 class KafkaThread:
     """One consumer of one topic, and a producer when something is written."""
 
@@ -50,6 +56,7 @@ class KafkaThread:
         self._group = group
         self._most_open = most_open
         self._offsets: dict[int, Offsets] = {}
+        self._reached: dict[int, int] = {}  # what we have committed, also of partitions that aren't ours now
         self._paused: set[int] = set()
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
         self._stopping = False
@@ -58,6 +65,9 @@ class KafkaThread:
         self._admin: Any = None
         self._sending = 0
         self._committing = False
+        self._epochs = (
+            True  # commits say the epoch of their message; some brokers refuse one that isn't the present one
+        )
         self._commit_began = 0.0
         self._commit_after = 0.0
         self._commit_waiters: list[Future[None]] = []
@@ -116,14 +126,11 @@ class KafkaThread:
         """
         kafka = brokers.library()
         running = [number for number in self._offsets if number not in self._paused]
-        marks = [kafka.TopicPartition(self.topic, number) for number in running]
-        places = {mark.partition: mark.offset for mark in self._consumer.position(marks)}
+        places = {number: self._offsets[number].next for number in running}
         fresh = [kafka.TopicPartition(self.topic, number) for number, place in places.items() if place < 0]
         if fresh:
             for mark in self._consumer.committed(fresh, timeout=PROBE_S):
                 places[mark.partition] = mark.offset
-        for number in running:
-            places[number] = max(places[number], self._offsets[number].end)
         return places, *self._ends(running)
 
     def undone(self) -> tuple[dict[int, int], Marks, Marks]:
@@ -158,11 +165,11 @@ class KafkaThread:
             self._admin = brokers.make_admin(self.address)
         return self._admin
 
-    def settle(self, places: list[tuple[int, int]], waiter: Future[None] | None = None) -> None:
-        """(partition, offset) of tasks that are done with; `waiter` is done when nothing is left to commit."""
-        for partition, offset in places:
+    def settle(self, places: list[tuple[int, int, int]], waiter: Future[None] | None = None) -> None:
+        """(partition, offset, timestamp) of tasks that are done with; `waiter` is done when nothing is left to commit."""
+        for partition, offset, stamp in places:
             if (offsets := self._offsets.get(partition)) is not None:
-                offsets.settled(offset)
+                offsets.settled(offset, stamp)
         self._commit_after = 0.0
         if waiter is not None:
             self._commit_waiters.append(waiter)
@@ -263,12 +270,27 @@ class KafkaThread:
         if error is not None:
             if error.code() == brokers.library().KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 if offsets is not None:
-                    offsets.at_end(message.offset())
+                    self._say_gone_back(message, offsets.at_end(message.offset()))
             else:
                 self._on_error(error)
             return
-        if offsets is not None and offsets.delivered(message.offset()):
-            self.arrived.append(message)
+        if offsets is None:
+            return
+        epoch = message.leader_epoch()
+        mark = Mark(stamp_of(message), -1 if epoch is None else epoch)
+        self._say_gone_back(message, offsets.delivered(message.offset(), mark))
+        self.arrived.append(message)
+
+    def _say_gone_back(self, message: Any, before: int | None) -> None:
+        if before is None:
+            return
+        from loguru import logger
+
+        logger.warning(
+            "Kafka at {}: {} [{}] was read up to offset {} and goes on at {}: it has lost messages, or was made anew. Its "
+            "tasks are read from there; those that are known are not crawled twice",
+            self.address.shown, self.topic, message.partition(), before, message.offset(),
+        )  # fmt: skip
 
     def _pause_and_resume(self) -> None:
         kafka = brokers.library()
@@ -290,7 +312,7 @@ class KafkaThread:
     def _due(self) -> list[Any]:
         kafka = brokers.library()
         return [
-            kafka.TopicPartition(self.topic, number, offsets.due)
+            kafka.TopicPartition(self.topic, number, offsets.due, "", offsets.epoch if self._epochs else -1)
             for number, offsets in self._offsets.items()
             if offsets.due is not None
         ]
@@ -315,10 +337,14 @@ class KafkaThread:
         self._committing = False
         if error is not None:
             self._commit_after = time.monotonic() + _COMMIT_RETRY_S
+            if error.code() in brokers.of_another_epoch():
+                self._epochs = False
             return
         for mark in marks:
-            offsets = self._offsets.get(mark.partition)
-            if offsets is not None and mark.error is None:
+            if mark.error is not None:
+                continue
+            self._reached[mark.partition] = mark.offset
+            if (offsets := self._offsets.get(mark.partition)) is not None:
                 offsets.committed = mark.offset
 
     def _tell_waiters(self) -> None:
@@ -331,7 +357,7 @@ class KafkaThread:
 
     def _on_assign(self, _consumer: Any, marks: list[Any]) -> None:
         for mark in marks:
-            self._offsets[mark.partition] = Offsets()
+            self._offsets[mark.partition] = Offsets(self._reached.get(mark.partition, -1))
         self.assigned.set()
 
     def _on_revoke(self, _consumer: Any, marks: list[Any]) -> None:

@@ -2,12 +2,13 @@
 
 with KafkaMock() as kafka:
     servers = kafka.servers  # "127.0.0.1:40123"
-    kafka.down()  # connections are cut and refused; what was written stays
-    kafka.up()
+    kafka.kill(groups=["crawl"])  # the process is gone
+    kafka.start()  # another one, on the same ports
 
 It speaks the real protocol on real ports: produce, fetch, consumer groups, offsets. It is no Kafka: nothing is on a
-disk, so data ends with its process, and its ports are new after a restart. An outage here is `down`/`up` or
-`pause`/`resume`. It needs the confluent-kafka wheel, which brings the library.
+disk. What a broker would have there (messages, committed offsets) `kill` copies after the last client was cut off, and
+`start` writes it into the new process before the first one is let in; members of groups are forgotten. A member that
+leaves its group is missed after its session timeout only. It needs the confluent-kafka wheel, which brings the library.
 """
 
 from __future__ import annotations
@@ -24,9 +25,13 @@ import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
+from netspy.testing.kafka_log import Kept, keep, restore
 from netspy.testing.leash import Leash
+from netspy.testing.proxy import FaultProxy
+from netspy.testing.redis_server import free_port
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
 START_TIMEOUT = 15.0
@@ -47,14 +52,12 @@ def find_librdkafka() -> str | None:
 
 
 class KafkaMock:
-    """The cluster as a test sees it. Topics appear when they are first used, with `partitions` partitions."""
+    """The cluster as a test sees it. Topics appear when they are first used, with 4 partitions."""
 
-    def __init__(self, *, brokers: int = 1, partitions: int = 4, rebalance_delay_ms: int = 50) -> None:
-        self._options = {
-            "brokers": brokers,
-            "partitions": partitions,
-            "rebalance_delay_ms": rebalance_delay_ms,
-        }
+    def __init__(self, *, brokers: int = 1, rebalance_delay_ms: int = 50) -> None:
+        self._options: dict[str, Any] = {"brokers": brokers, "rebalance_delay_ms": rebalance_delay_ms}
+        self._kept: Kept | None = None
+        self._inside = ""  # where the library itself listens
         self._process: subprocess.Popen[str] | None = None
         self._leash: Leash | None = None
         self._paused = False
@@ -67,10 +70,21 @@ class KafkaMock:
             raise RuntimeError("the Kafka mock is not running")
         return self._process.pid
 
-    def start(self) -> Self:
-        """Start it. Raises RuntimeError when it doesn't come up."""
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs (also while it is paused)."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *, lost: int = 0) -> Self:
+        """Start it; after `kill` on the same ports, with what was kept. `lost`: so many of each partition's last messages
+        are not, while offsets are, as after an election of a replica that lagged behind. Raises RuntimeError when it
+        doesn't come up.
+        """
         if find_librdkafka() is None:
             raise FileNotFoundError("confluent-kafka is not installed")
+        if self.alive:
+            raise RuntimeError("the Kafka mock is already running")
+        self._options.setdefault("ports", [free_port() for _ in range(self._options["brokers"])])
         self._process = subprocess.Popen(  # noqa: S603 - this module itself
             [sys.executable, "-m", "netspy.testing.kafka_mock", json.dumps(self._options)],
             stdin=subprocess.PIPE,
@@ -79,8 +93,27 @@ class KafkaMock:
             start_new_session=True,
         )
         self._leash = Leash(self._process.pid)
-        self.servers = self._answer().removeprefix("ready ")
+        self._inside = self._answer().removeprefix("ready ")
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            for name, partitions in kept.topics.items():
+                self.topic(name, partitions)
+            restore(self._inside, kept, lost=lost)
+            if lost:
+                for name, partitions in kept.topics.items():
+                    self.elect(name, partitions)
+        self._tell("open")
+        self.servers = ",".join(f"127.0.0.1:{port}" for port in self._options["ports"])
         return self
+
+    def kill(self, *, groups: Sequence[str] = (), lose: bool = False) -> None:
+        """Cut all clients off and SIGKILL the process. Messages, and the offsets that these groups have committed, are
+        kept for `start`; with `lose` nothing is.
+        """
+        if not lose:
+            self._tell("shut")
+            self._kept = keep(self._inside, groups)
+        self.close()
 
     def _answer(self) -> str:
         out = cast("IO[str]", self._process.stdout) if self._process else None
@@ -112,6 +145,14 @@ class KafkaMock:
         """Create a topic."""
         self._tell("topic", name, partitions)
 
+    def elect(self, name: str, partitions: int) -> None:
+        """The partitions of this topic get a new leader, with a new epoch."""
+        self._tell("elect", name, partitions)
+
+    def expire(self, name: str, partition: int, before: int) -> None:
+        """Delete a partition's messages before this offset, as the topic's retention does."""
+        self._tell("expire", name, partition, before)
+
     def topic_error(self, name: str, code: int) -> None:
         """From now on requests about this topic fail with the protocol's error `code`; 0 = no longer."""
         self._tell("error", name, code)
@@ -131,8 +172,9 @@ class KafkaMock:
         self._paused = False
 
     def close(self) -> None:
-        """End it; its data is gone. Safe to call twice."""
+        """End it, with its data. Safe to call twice."""
         process, self._process = self._process, None
+        self._paused = False
         if process is None:
             return
         if self._leash is not None:
@@ -158,9 +200,13 @@ class KafkaMock:
 
 
 class _Cluster:
-    """The library's mock cluster, in the process that is it."""
+    """The library's mock cluster, in the process that is it.
 
-    def __init__(self, library: str, brokers: int, partitions: int, rebalance_delay_ms: int) -> None:
+    The library chooses its ports itself. So clients come through others, of our choice, which the brokers name as theirs
+    (`advertised.listeners` of a real one) while they are open.
+    """
+
+    def __init__(self, library: str, brokers: int, rebalance_delay_ms: int, ports: list[int]) -> None:
         # The client library is loaded first: the wheel's own copies of OpenSSL and others come with it.
         importlib.import_module("confluent_kafka")
         lib = ctypes.CDLL(library)
@@ -174,7 +220,14 @@ class _Cluster:
             ("rd_kafka_mock_group_initial_rebalance_delay_ms", None, [pointer, ctypes.c_int32]),
             ("rd_kafka_mock_broker_set_down", number, [pointer, ctypes.c_int32]),
             ("rd_kafka_mock_broker_set_up", number, [pointer, ctypes.c_int32]),
+            ("rd_kafka_mock_broker_set_host_port", None, [pointer, ctypes.c_int32, text, number]),
             ("rd_kafka_mock_topic_create", number, [pointer, text, number, number]),
+            ("rd_kafka_mock_partition_set_leader", number, [pointer, text, ctypes.c_int32, ctypes.c_int32]),
+            (
+                "rd_kafka_mock_partition_delete_records",
+                number,
+                [pointer, text, ctypes.c_int32, ctypes.c_int64],
+            ),
             ("rd_kafka_mock_topic_set_error", None, [pointer, text, number]),
             (
                 "rd_kafka_mock_push_request_errors_array",
@@ -195,14 +248,27 @@ class _Cluster:
         self._lib = lib
         self._brokers = range(1, brokers + 1)
         self._cluster = lib.rd_kafka_mock_cluster_new(handle, brokers)
-        self._partitions = partitions
         lib.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, rebalance_delay_ms)
+        self._own_ports = [int(server.rpartition(":")[2]) for server in self.servers.split(",")]
+        self._ports = ports
+        self._doors = [
+            FaultProxy(port=inner, listen_on=port) for inner, port in zip(self._own_ports, ports, strict=True)
+        ]
+        for door in self._doors:
+            door.cut()
+            door.start()
 
     @property
     def servers(self) -> str:
-        """host:port of the brokers."""
+        """host:port of the brokers' own ports."""
         found: bytes = self._lib.rd_kafka_mock_cluster_bootstraps(self._cluster)
         return found.decode()
+
+    def _set_open(self, is_open: bool) -> None:
+        for broker, port in zip(self._brokers, self._ports if is_open else self._own_ports, strict=True):
+            self._lib.rd_kafka_mock_broker_set_host_port(self._cluster, broker, b"127.0.0.1", port)
+        for door in self._doors:
+            (door.resume if is_open else door.cut)()
 
     def do(self, command: str, *arguments: Any) -> None:
         """One command of the test."""
@@ -213,9 +279,20 @@ class _Cluster:
             )
             for broker in self._brokers:
                 _checked(change(self._cluster, broker))
+        elif command in {"open", "shut"}:
+            self._set_open(command == "open")
         elif command == "topic":
             name, partitions = arguments
             _checked(lib.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1))
+        elif command == "elect":
+            name, partitions = arguments
+            for partition in range(partitions):
+                _checked(lib.rd_kafka_mock_partition_set_leader(self._cluster, name.encode(), partition, 1))
+        elif command == "expire":
+            name, partition, before = arguments
+            _checked(
+                lib.rd_kafka_mock_partition_delete_records(self._cluster, name.encode(), partition, before)
+            )
         elif command == "error":
             name, code = arguments
             lib.rd_kafka_mock_topic_set_error(self._cluster, name.encode(), code)

@@ -40,14 +40,16 @@ class _Network:
 
 
 class FaultProxy:
-    """Forwards a free loopback port to `host:port`, or to a unix socket path. Methods are thread-safe.
+    """Forwards a free loopback port (or `listen_on`) to `host:port`, or to a unix socket path. Methods are thread-safe.
 
     Each method has taken effect when it returns.
     """
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, unix: str | None = None) -> None:
+    def __init__(
+        self, host: str = "127.0.0.1", port: int = 0, *, unix: str | None = None, listen_on: int = 0
+    ) -> None:
         self.host = "127.0.0.1"
-        self.port = 0
+        self.port = listen_on
         self._target = (host, port)
         self._unix = unix
         self._network = _Network(self._connect)

@@ -8,7 +8,7 @@ import pytest
 
 from netspy.errors import SerializationError
 from netspy.messages import codec
-from netspy.tasks.offsets import Offsets
+from netspy.tasks.offsets import Mark, Offsets
 from netspy.tasks.wire import SettledLately, decode_value, encode_values, token_of
 
 
@@ -18,7 +18,7 @@ def test_the_offset_to_commit_is_that_of_the_first_task_not_settled(seed):
     numbers = sorted(dice.sample(range(100), 30))  # compaction and transactions leave gaps
     offsets, settled = Offsets(), set()
     for number in numbers:
-        assert offsets.delivered(number)
+        assert offsets.delivered(number) is None
     for number in dice.sample(numbers, len(numbers)):
         offsets.settled(number)
         settled.add(number)
@@ -31,13 +31,39 @@ def test_the_offset_to_commit_is_that_of_the_first_task_not_settled(seed):
     assert offsets.due is None
 
 
-def test_an_offset_that_came_before_is_no_new_task():
+def test_a_log_that_lost_messages_is_committed_as_it_is_now_and_its_new_messages_are_not_taken_for_the_old_ones():
     offsets = Offsets()
-    assert [offsets.delivered(n) for n in (5, 6, 5, 6, 9)] == [True, True, False, False, True]
-    for n in (5, 6, 9):
+    for n in range(10):
+        assert offsets.delivered(n, Mark(stamp=1, epoch=0)) is None
+    for n in (0, 1, 2, 4, 5, 6, 7):
+        offsets.settled(n, 1)
+    assert (offsets.due, offsets.epoch) == (3, 0)
+    offsets.committed = 3
+    # Offsets from 5 on are lost; 5 and 6 are new messages.
+    assert offsets.delivered(5, Mark(stamp=2, epoch=1)) == 10
+    assert offsets.delivered(6, Mark(stamp=2, epoch=1)) is None
+    for n in (3, 5, 6, 9):
+        offsets.settled(n, 1)
+    assert (offsets.due, offsets.epoch, len(offsets)) == (5, 0, 2), "3 and 4 are done, the new 5 is not"
+    offsets.settled(5, 2)
+    offsets.settled(6, 2)
+    assert (offsets.due, offsets.epoch, len(offsets)) == (7, 1, 0)
+
+
+def test_what_was_committed_beyond_the_end_is_taken_back_without_a_message():
+    offsets = Offsets()
+    for n in range(10):
+        offsets.delivered(n)
         offsets.settled(n)
-    assert not offsets.delivered(8)
-    assert offsets.delivered(10)
+    offsets.committed = 10
+    assert offsets.at_end(4) == 10
+    assert offsets.due == 4
+    fresh = Offsets()  # of another node: the group's number lies beyond the end, which it can't see here
+    assert fresh.at_end(4) is None
+    assert fresh.due == 4
+    again = Offsets(reached=10)  # of the same node, when the partition comes back to it
+    assert again.delivered(4) == 10
+    assert again.delivered(5) is None
 
 
 def test_settling_what_is_not_open_changes_nothing():
@@ -51,8 +77,6 @@ def test_settling_what_is_not_open_changes_nothing():
 
 def test_markers_behind_the_last_message_are_committed_once_all_is_settled():
     offsets = Offsets()
-    offsets.at_end(0)
-    assert offsets.due is None  # nothing of ours has happened there
     offsets.delivered(0)
     offsets.delivered(1)
     offsets.at_end(3)
