@@ -1,12 +1,17 @@
 """`netspy tasks`: pushing files, counting, failed tasks; and what `status` and `reset` do with tasks."""
 
 import json
+import os
+import signal
+import sys
 
 import pytest
-from cli_rig import one_line
+from cli_rig import NETSPY, one_line
 
 from netspy.redisio.keys import task_list
 from netspy.tasks.redis_list import TaskKeys
+from netspy.testing.leash import wait_until
+from netspy.testing.runner import run_command, start_command
 from netspy.testing.servers import free_port
 
 SPIDER = """
@@ -86,9 +91,7 @@ def test_a_bad_line_ends_it_with_nothing_pushed_and_can_be_left_out(tasks, redis
 def test_standard_input_is_pushed_in_pieces_and_says_where_to_go_on(tasks, redis):
     lines = tasks.folder / "lines"
     lines.write_text('{"id": 1}\n' * 2300 + "oops\n")
-    script = f"{' '.join(map(str, __import__('cli_rig').NETSPY))} tasks push - --task-key Products < lines"
-    from netspy.testing.runner import run_command
-
+    script = f"{' '.join(NETSPY)} tasks push - --task-key Products < lines"
     result = run_command(["sh", "-c", script], cwd=tasks.folder, env=tasks.env).check(3)
     assert redis.llen(LIST) == 2000
     assert "2,000 tasks pushed before that; go on with --from-line 2001" in result.stderr
@@ -97,6 +100,25 @@ def test_standard_input_is_pushed_in_pieces_and_says_where_to_go_on(tasks, redis
     rest = script.replace("tasks push -", "tasks push - --from-line 2001")
     run_command(["sh", "-c", rest], cwd=tasks.folder, env=tasks.env).check()
     assert redis.llen(LIST) == 2300
+
+
+def test_ctrl_c_while_it_waits_for_more_input_says_where_to_go_on(tasks, redis):
+    os.mkfifo(tasks.folder / "lines")
+    script = f"exec {' '.join(NETSPY)} tasks push - --task-key Products < lines"
+    with start_command(["sh", "-c", script], cwd=tasks.folder, env=tasks.env) as running:
+        with (tasks.folder / "lines").open("w") as pipe:
+            pipe.write('{"id": 1}\n' * 1500)
+            pipe.flush()
+            assert wait_until(lambda: redis.llen(LIST) == 1000, 20)
+            running.signal(signal.SIGINT)
+            result = running.finish(20).check(130)
+    assert result.stderr == "netspy: 1,000 tasks pushed before that; go on with --from-line 1001\n"
+    assert redis.llen(LIST) == 1000
+
+
+def test_standard_input_that_was_closed_is_one_clear_error(tasks, redis, here, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    one_line(here("tasks", "push", "-", "--spider", "products.py"), 3, "standard input is closed")
 
 
 def test_a_csv_file_on_a_terminal_shows_how_far_it_is(tasks, redis):

@@ -87,6 +87,23 @@ def test_a_csv_heading_that_names_no_columns_is_an_error(head):
         read(head + b"1,2\n", "csv")
 
 
+def test_a_quote_that_is_never_closed_does_not_make_the_rest_of_the_file_one_task():
+    good, bad = read(b'id,name\n1,a\n2,"b\n3,c\n4,d\n', "csv")
+    assert good == [(2, {"id": "1", "name": "a"})]
+    assert bad == [(5, "no CSV record (unexpected end of data)")]
+
+
+@pytest.mark.parametrize("head", [b"id;name\n", b"id\tname\n", b"\xef\xbb\xbfid|name\n"])
+def test_columns_that_are_not_separated_by_commas_are_an_error(head):
+    with pytest.raises(ConfigError, match=r"line 1: the heading .* is one column"):
+        read(head + b"1;2\n", "csv")
+
+
+def test_lines_of_spaces_are_no_records_unless_there_is_but_one_column():
+    assert read(b"  \nid,name\n   \n1,a\n", "csv") == ([(4, {"id": "1", "name": "a"})], [])
+    assert read(b'id\n1\n" "\n\n', "csv") == ([(2, {"id": "1"}), (3, {"id": " "})], [])
+
+
 def test_text_lines_are_texts():
     assert read(b"https://example.com/a\n\n  b  \n\xff\n", "text") == (
         [(1, "https://example.com/a"), (3, "b")],
@@ -99,3 +116,5 @@ def test_the_format_goes_by_the_name(tmp_path):
     assert [format_of(tmp_path / name) for name in names] == ["jsonl", "jsonl", "csv", "text"]
     with pytest.raises(ConfigError, match="--format"):
         format_of(tmp_path / "a.dat")
+    with pytest.raises(ConfigError, match="jq -c"):
+        format_of(tmp_path / "a.json")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Format = Literal["jsonl", "csv", "text"]
 FORMATS: dict[str, Format] = {
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".jl": "jsonl", ".json": "jsonl", ".csv": "csv", ".txt": "text",
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".jl": "jsonl", ".csv": "csv", ".txt": "text",
 }  # fmt: skip
 
 MAX_LINE = codec.MAX_BYTES + 2
@@ -35,7 +35,13 @@ class Line(NamedTuple):
 
 def format_of(path: Path) -> Format:
     """By the name's ending. Raises ConfigError for one that says nothing."""
-    found = FORMATS.get(path.suffix.lower())
+    suffix = path.suffix.lower()
+    found = FORMATS.get(suffix)
+    if suffix == ".json":
+        raise ConfigError(
+            f"{path}: a .json file may be one value or one per line; say --format jsonl for the latter (an array's elements "
+            f"as lines: jq -c '.[]' {path})"
+        )
     if found is None:
         known = ", ".join(FORMATS)
         raise ConfigError(f"{path}: the ending tells no format (known: {known}); say it with --format")
@@ -105,7 +111,7 @@ class _Decoded:
 
 def _csv(raw: Iterable[bytes]) -> Iterator[Line]:
     source = _Decoded(raw)
-    reader = csv.reader(iter(source))
+    reader = csv.reader(iter(source), strict=True)  # else an open quote makes the rest of the file one value
     head: list[str] | None = None
     while True:
         try:
@@ -115,13 +121,19 @@ def _csv(raw: Iterable[bytes]) -> Iterator[Line]:
         except csv.Error as error:
             yield Line(reader.line_num, None, f"no CSV record ({error})")
             continue
-        if not row:
+        if not row or (len(row) == 1 and not row[0].strip() and (head is None or len(head) > 1)):
             continue
         if head is None:
             head = [name.strip() for name in row]
+            if len(head) == 1 and (other := next((mark for mark in ";\t|" if mark in head[0]), "")):
+                raise ConfigError(
+                    f"line {reader.line_num}: the heading {row[0]!r:.120} is one column; separate columns by commas, not by "
+                    f"{other!r}"
+                )
             if len(set(head)) < len(head) or "" in head or source.bad:
                 raise ConfigError(
-                    f"line 1: the heading {','.join(row)!r:.120} must name each column once, in UTF-8; add a heading line"
+                    f"line {reader.line_num}: the heading {','.join(row)!r:.120} must name each column once, in UTF-8; add a "
+                    "heading line"
                 )
             continue
         trouble = ""

@@ -247,6 +247,10 @@ class _File:
 
         try:
             if self._name == "-":
+                if sys.stdin is None:  # its descriptor was closed before we started
+                    raise ConfigError(
+                        "standard input is closed; pipe the tasks into the command, or name a file"
+                    )
                 stdin = sys.stdin.buffer
                 yield self._wanted(read_lines(iter(lambda: stdin.readline(MAX_LINE), b""), self._form))
                 return
