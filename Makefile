@@ -65,7 +65,7 @@ mutations: $(STAMP) servers ## break each Lua script in each of many places; a t
 long-run: $(STAMP) servers ## 200,000 pages with AirSpider and on Redis: memory, descriptors and log stay flat
 	@$(BIN)/python scripts/long_run.py $(ARGS)
 
-docs-settings: $(STAMP) ## write docs/settings.md and docs/zh/settings.md from settings.py
+docs-settings: $(STAMP) ## write docs/settings.md and docs/zh/settings.md from the declarations
 	@$(BIN)/python scripts/docs_settings.py
 
 lock: $(STAMP) ## write requirements-dev.lock anew with the newest versions allowed

@@ -1,4 +1,4 @@
-"""Write docs/settings.md and docs/zh/settings.md from netspy/settings.py; --check says whether they are current.
+"""Write docs/settings.md and docs/zh/settings.md from the declarations; --check says whether they are current.
 
 The Chinese sentences are in docs/zh/settings.json, each beside the English one it translates, so that a changed
 sentence or a new setting without its translation is noticed.
@@ -33,7 +33,7 @@ ENGLISH = Language(
     {
         "run": "The run",
         "distributed": "Redis and several nodes",
-        "task": "Tasks and batches (read by spider kinds that are still to come)",
+        "task": "Tasks and batches",
         "download": "Downloads",
         "politeness": "Politeness, statuses, retries",
         "items": "Items and dedup",
@@ -45,7 +45,7 @@ ENGLISH = Language(
 
 English · [简体中文](zh/settings.md)
 
-Made from the declarations in `src/netspy/settings.py` by `make docs-settings`; edit them there.
+Made from the declarations in `src/netspy/settings/` by `make docs-settings`; edit them there.
 
 A setting can be given in five places. Weakest first:
 
@@ -77,7 +77,7 @@ CHINESE = Language(
     {
         "run": "运行",
         "distributed": "Redis 与多节点",
-        "task": "任务与批次（留给以后的爬虫类型）",
+        "task": "任务与批次",
         "download": "下载",
         "politeness": "限速、状态码、重试",
         "items": "数据与去重",
@@ -89,7 +89,7 @@ CHINESE = Language(
 
 [English](../settings.md) · 简体中文
 
-本页由 `make docs-settings` 根据 `src/netspy/settings.py` 里的声明生成；中文说明放在 `docs/zh/settings.json`。
+本页由 `make docs-settings` 根据 `src/netspy/settings/` 里的声明生成；中文说明放在 `docs/zh/settings.json`。
 
 一个配置项可以写在五个地方，后面的盖过前面的：
 

@@ -1,0 +1,26 @@
+"""Every setting, once: name, type, default, unit and one sentence; and the loader that layers them.
+
+Order, weakest first: defaults, the project's `setting.py` (NETSPY_SETTING names another file), the class attribute
+`__custom_setting__`, NETSPY_* environment variables, constructor keywords and command-line flags. The origin of
+each value is kept, so that `netspy settings` can show it.
+"""
+
+from netspy.settings.every import FIELDS, LEGACY, NOT_BUILT, Settings
+from netspy.settings.loading import (
+    COMMAND_LINE,
+    DEFAULT_ORIGIN,
+    Loaded,
+    ProjectSettings,
+    load,
+    project_file,
+    read_project,
+)
+from netspy.settings.passwords import hide_password, is_secret, shown, without_passwords
+from netspy.settings.values import base_type, checked, from_text, meta, type_name
+
+__all__ = [
+    "COMMAND_LINE", "DEFAULT_ORIGIN", "FIELDS", "LEGACY", "NOT_BUILT",
+    "Loaded", "ProjectSettings", "Settings",
+    "base_type", "checked", "from_text", "hide_password", "is_secret", "load", "meta", "project_file", "read_project",
+    "shown", "type_name", "without_passwords",
+]  # fmt: skip
