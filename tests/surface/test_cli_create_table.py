@@ -64,7 +64,7 @@ def test_the_item_has_the_table_s_fields_types_and_key_and_its_rows_fit(any_sql,
         any_sql,
         f"CREATE TABLE {q}hot products{q} (id {COUNTER[scheme]}, site VARCHAR(50) NOT NULL, sku VARCHAR(50) NOT NULL, "
         f"price {DECIMAL[scheme]} NOT NULL, stock INTEGER, rating DOUBLE PRECISION, seen TIMESTAMP NULL, day DATE, "
-        f"status VARCHAR(9) DEFAULT 'new', {q}x-y{q} INTEGER, {q}class{q} TEXT, {q}pipelines{q} TEXT, UNIQUE (site, sku))",
+        f"status VARCHAR(9) DEFAULT 'new', {q}x-y{q} INTEGER, {q}class{q} TEXT, {q}pipelines{q} TEXT, self TEXT, UNIQUE (site, sku))",
     )
     code, out, err = create("-i", "product", "--table", "hot products", "--url", any_sql)
     assert (code, out, err) == (0, "created product_item.py\n", "")
@@ -85,9 +85,10 @@ def test_the_item_has_the_table_s_fields_types_and_key_and_its_rows_fit(any_sql,
         "# status: str  (has a default)",
         '# "x-y": int',
         '# "class": str',
-        '# "pipelines": str',
+        '# "self": str',
     ):
         assert line in text
+    assert '# "pipelines": str' in text.partition("No field can have these names")[2]
     for tool in (["check"], ["format", "--check"]):
         argv = [sys.executable, "-m", "ruff", tool[0], "--isolated", "--quiet", *tool[1:], "."]
         done = subprocess.run(argv, cwd=workdir, capture_output=True, text=True, check=False)
@@ -95,14 +96,15 @@ def test_the_item_has_the_table_s_fields_types_and_key_and_its_rows_fit(any_sql,
 
     item = kind(site="a", sku="1", price=Decimal("3.50"), seen=datetime(2026, 1, 1, 8))
     item["x-y"] = 5
+    item["self"] = "me"
     checker(kind)(item.to_dict())
     [pipeline] = load_pipelines([SqlPipeline(any_sql)], Settings())
     pipeline.open()
     for _ in range(2):
         pipeline.save_items(item.table_name, [item.to_dict()])
     pipeline.close()
-    rows = run(any_sql, f"SELECT id, site, status, {q}x-y{q} FROM {q}hot products{q}")
-    assert [row[1:] for row in rows] == [("a", "new", 5)]
+    rows = run(any_sql, f"SELECT id, site, status, {q}x-y{q}, self FROM {q}hot products{q}")
+    assert [row[1:] for row in rows] == [("a", "new", 5, "me")]
 
 
 def test_a_table_with_neither_key_nor_plain_name(sqlite_url, create, load, workdir):
@@ -125,6 +127,36 @@ def test_the_database_of_the_settings_needs_no_password_on_the_command_line(mari
         workdir / "u_item.py"
     ).read_text()
     run(mariadb.url(), "DROP TABLE cli_t")
+
+
+def test_without_a_url_the_table_is_that_of_the_project_s_pipelines(any_sql, create, load, workdir):
+    run(any_sql, "CREATE TABLE prices (sku VARCHAR(50) PRIMARY KEY, price DOUBLE PRECISION)")
+    (workdir / "setting.py").write_text(f"SQL_URL = {any_sql!r}\n")
+    code, out, err = create("-i", "price", "--table", "prices")
+    assert (code, out) == (0, "created price_item.py\n")
+    assert "fields, types and key are those of the table in" in err
+    kind = load(workdir / "price_item.py").PriceItem
+    assert (kind.__unique_key__, inspect.get_annotations(kind)["price"]) == (("sku",), float | None)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("SQL_URL = 'sqlite:///shop.db'", "there is no file shop.db; the fields are examples"),
+        (
+            "SQL_URL = 'mysql://me:secret@127.0.0.1:1/x'",
+            "127.0.0.1:1/x can't be read: Can't connect",
+        ),
+        ("SQL_URL = ''", ""),
+    ],
+)
+def test_a_table_that_is_not_there_yet_gives_the_item_of_the_template(create, load, workdir, line, said):
+    (workdir / "setting.py").write_text(f"{line}\n")
+    code, _, err = create("-i", "price", "--table", "prices")
+    assert code == 0
+    assert said in " ".join(err.split())
+    assert "secret" not in err
+    assert load(workdir / "price_item.py").PriceItem.__table_name__ == "prices"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ class Kind(StrEnum):
 
 HELP = """Create a project, a spider, an item or a setting.py. Nothing that exists is overwritten.
 
-In a project, spiders go to spiders/ and items to items/; elsewhere to the current folder.
+In a project, spiders go to spiders/ and items to items/; elsewhere to the current folder. An item with --table takes its
+fields, types and key from the table, if the database of --url or of the settings has it.
 
 \b
 Examples
@@ -37,6 +38,7 @@ Examples
   netspy create -s news
   netspy create -s news --kind spider
   netspy create -s prices --kind task
+  netspy create -i product
   netspy create -i product --table products
   netspy create -i product --table products --url mysql://me:secret@db/shop
   netspy create -i product --table products --url postgres
@@ -74,8 +76,8 @@ def create(
         typer.Option(
             "--url",
             metavar="URL",
-            help="Take fields, types and key from the table in this database: mysql://, postgresql://, sqlite:///path, "
-            "or mysql, postgres, sql for the database of those settings.",
+            help="Where the table is: mysql://, postgresql://, sqlite:///path, or mysql, postgres, sql for the database of "
+            "those settings. Without it: where the pipelines of the settings store.",
         ),
     ] = None,
     mysql: Annotated[
@@ -167,13 +169,18 @@ def table_name(given: str | None, file: str) -> str:
 
 
 def item_text(class_name: str, table: str | None, file: str, url: str | None, mysql: str | None) -> str:
-    """The item's module: from the table in a database when one is named. Raises ConfigError, a usage error."""
+    """The item's module: from the table when a database has it. Raises ConfigError, a usage error."""
     value = url or mysql
-    if value is None or table is None:
+    if table is None:
         return templates.item_module(class_name, table_name(table, file))
-    from netspy.cli.item_of_table import address_of, item_module, read_table
+    from netspy.cli.item_of_table import address_of, item_module, read_table, table_of_settings
 
-    return item_module(class_name, read_table(address_of("--url" if url else "--mysql", value), table))
+    if value is not None:
+        return item_module(class_name, read_table(address_of("--url" if url else "--mysql", value), table))
+    found = table_of_settings(table)
+    if found is None:
+        return templates.item_module(class_name, table_name(table, file))
+    return item_module(class_name, found)
 
 
 def home(folder: str) -> Path:

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from netspy import settings as settings_module
-from netspy.errors import ConfigError
+from netspy.cli.output import say
+from netspy.errors import ConfigError, MissingExtraError
 from netspy.messages.item import Item, UpdateItem
 from netspy.sqlio import trouble
-from netspy.sqlio.address import mysql_address, postgres_address, read_url
+from netspy.sqlio.address import SqlAddress, mysql_address, postgres_address, read_url
 from netspy.sqlio.dialects import dialect_of
 from netspy.sqlio.engine import make_engine
 from netspy.sqlio.reflection import reflect
 
 if TYPE_CHECKING:
-    from netspy.sqlio.address import SqlAddress
+    from netspy.settings import Settings
     from netspy.sqlio.reflection import Column, Holds, Table
 
 
@@ -46,6 +47,7 @@ _TYPES: dict[Holds, _Type] = {
     "array": _Type("list"),
     "other": _Type("Any", "typing"),
 }
+_TAKEN = frozenset(name for base in (Item, UpdateItem) for name in vars(base))
 _WIDTH = 88  # of the formatters' defaults
 
 
@@ -72,6 +74,37 @@ def address_of(option: str, value: str) -> SqlAddress:
     return found
 
 
+def table_of_settings(name: str) -> Table | None:
+    """The table in a database that the project's pipelines store in; None, with a line that says so, when it is in none.
+
+    Raises ConfigError for wrong settings.
+    """
+    for address in _stores(settings_module.load().settings):
+        try:
+            table = read_table(address, name)
+        except (ConfigError, MissingExtraError) as error:
+            say(f"{error}; the fields are examples")
+        else:
+            say(f"fields, types and key are those of the table in {address.shown}")
+            return table
+    return None
+
+
+def _stores(settings: Settings) -> list[SqlAddress]:
+    """The databases of ITEM_PIPELINES, and that of SQL_URL."""
+    found: list[SqlAddress] = []
+    wanted = {path.replace(":", "."): path for path in settings.ITEM_PIPELINES}
+    if "netspy.pipelines.mysql.MysqlPipeline" in wanted:
+        found.append(mysql_address(settings))
+    if "netspy.pipelines.postgres.PostgresPipeline" in wanted:
+        found.append(postgres_address(settings))
+    if settings.SQL_URL:
+        found.append(read_url(settings.SQL_URL, origin="SQL_URL"))
+    if "netspy.pipelines.sqlite.SqlitePipeline" in wanted:
+        found.append(SqlAddress("sqlite", database=settings.SQLITE_PATH))
+    return found
+
+
 def read_table(address: SqlAddress, name: str) -> Table:
     """The table as the database knows it. Raises ConfigError when it can't be read or isn't there."""
     if address.kind == "sqlite" and not Path(address.database).is_file():
@@ -95,11 +128,13 @@ def read_table(address: SqlAddress, name: str) -> Table:
 
 def item_module(class_name: str, table: Table) -> str:
     """The text of a module with an item class: fields with types, and the key that makes a row unique."""
-    fields, left_out, odd = [], [], []
+    fields, left_out, odd, unfit = [], [], [], []
     used: list[_Type] = []
     for column in table.columns.values():
         kind = _TYPES["boolean"] if column.declared.lower() == "tinyint(1)" else _TYPES[column.holds]
-        if not _is_field(column.name):
+        if column.name in _TAKEN or column.name.startswith("_"):
+            unfit.append(column)
+        elif not _is_field(column.name):
             odd.append(column)
         elif column.filled:
             left_out.append(f"    # {column.name}: {kind.name}{_note(column)}")
@@ -125,22 +160,25 @@ def item_module(class_name: str, table: Table) -> str:
         text += ["", *fields]
     if left_out:
         text += ["", "    # The database fills these when they are not given:", *left_out]
-    if odd:
-        text += ["", "    # No Python names, so they are given as `item[name] = value`:"]
-        text += [
-            f"    # {_literal(column.name)}: {_TYPES[column.holds].name}{_note(column)}" for column in odd
-        ]
+    text += _list("No Python names, so they are given as `item[name] = value`:", odd)
+    text += _list("No field can have these names; they are NULL, or what the database fills in:", unfit)
     return "\n".join(text) + "\n"
 
 
+def _list(title: str, columns: list[Column]) -> list[str]:
+    """Comment lines; none without columns."""
+    lines = [
+        f"    # {_literal(column.name)}: {_TYPES[column.holds].name}{_note(column)}" for column in columns
+    ]
+    return ["", f"    # {title}", *lines] if lines else []
+
+
 def _is_field(name: str) -> bool:
-    taken = {attribute for base in (Item, UpdateItem) for attribute in vars(base)}
     return (
         name.isidentifier()
         and name.isascii()
         and not keyword.iskeyword(name)
-        and not name.startswith("_")
-        and name not in taken
+        and name != "self"  # of the constructor
         and all(name != kind.name for kind in _TYPES.values())  # `date: date | None` would hide the type
     )
 
