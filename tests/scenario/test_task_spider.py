@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sqlite3
 
 import pytest
@@ -262,6 +263,39 @@ def test_fetch_tasks_beside_another_task_source_is_refused(make, numbered):
 
     with pytest.raises(mw.ConfigError, match="choose one of them"):
         make(Shop, TASK_SOURCE="sqlite:///rows.db?table=row").run()
+
+
+class Half:
+    """A source of one's own that lacks a part of the contract."""
+
+    holds = reusable = False
+
+    def __init__(self, settings=None, name=""):
+        if settings is not None and name == "broken":
+            raise KeyError("no such folder")
+
+    async def open(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("keywords", "told"),
+    [
+        (
+            {"task_source": Half()},
+            "task_source=Half has no take, keep, settled, failed, release, add, backlog",
+        ),
+        ({"TASK_SOURCE": f"{__name__}.Half"}, "Half' has no take, keep, settled"),
+        (
+            {"TASK_SOURCE": f"{__name__}.Half", "task_key": "broken"},
+            "making it raised KeyError: 'no such folder'",
+        ),
+        ({"TASK_SOURCE": f"{__name__}.Absent"}, "Absent' can't be loaded"),
+    ],
+)
+def test_a_source_of_ones_own_that_lacks_something_is_one_clear_error(make, numbered, keywords, told):
+    with pytest.raises(mw.ConfigError, match=re.escape(told)):
+        make(shop_of(numbered), **keywords).run()
 
 
 # -- nodes

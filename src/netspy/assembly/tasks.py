@@ -7,8 +7,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from netspy.engine.parts import TaskParts
-from netspy.errors import ConfigError
+from netspy.errors import ConfigError, NetspyError
+from netspy.observe.faults import what
 from netspy.settings import hide_password
+from netspy.tasks.contract import TaskSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,17 +63,26 @@ def make_source(
         )
     from netspy.assembly import _load_class
 
-    made = _load_class(wanted, "TASK_SOURCE")(settings, list_name)
-    missing = [
-        n
-        for n in ("open", "take", "settled", "add", "backlog", "close")
-        if not callable(getattr(made, n, None))
-    ]
-    if missing:
+    made_by = _load_class(wanted, "TASK_SOURCE")
+    try:
+        made = made_by(settings, list_name)
+    except NetspyError:
+        raise
+    except Exception as error:
         raise ConfigError(
-            f"TASK_SOURCE={wanted!r} has no {', '.join(missing)}; see netspy.tasks.contract.TaskSource"
-        )
-    return made
+            f"TASK_SOURCE={wanted!r}: making it raised {what(error)}; a source is made with two values, the settings and "
+            "the name of the task list"
+        ) from error
+    return _whole(made, f"TASK_SOURCE={wanted!r}")
+
+
+def _whole(source: Any, shown: str) -> Any:
+    """The source, when it has all that the contract names. Raises ConfigError."""
+    wanted = (*(name for name in vars(TaskSource) if not name.startswith("_")), *TaskSource.__annotations__)
+    missing = [name for name in wanted if not hasattr(source, name)]
+    if missing:
+        raise ConfigError(f"{shown} has no {', '.join(missing)}; see netspy.tasks.contract.TaskSource")
+    return source
 
 
 def build_tasks(built: Any, spider: Any, settings: Settings) -> TaskParts:
@@ -79,6 +90,8 @@ def build_tasks(built: Any, spider: Any, settings: Settings) -> TaskParts:
     source = spider.task_source
     if source is None:
         source = make_source(settings, spider.list_name, on_outage=built.outage)
+    else:
+        _whole(source, f"task_source={type(source).__name__}")
     fetch = spider.own_fetch
     adopt = getattr(source, "adopt", None)
     if fetch is not None and adopt is None:
