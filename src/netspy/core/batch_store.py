@@ -18,6 +18,8 @@ from netspy.tasks.batch_store import (
     FencedError,
     MemoryBatchStore,
     TaskCounts,
+    applies,
+    refusal,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ __all__ = [
     "MysqlBatchStore",
     "SqlBatchStore",
     "TaskCounts",
+    "applies",
+    "refusal",
 ]
 
 
