@@ -27,12 +27,11 @@ from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from netspy.testing.kafka_log import Kept, keep, restore
 from netspy.testing.leash import Leash
+from netspy.testing.private_server import Block, free_port
 from netspy.testing.proxy import FaultProxy
-from netspy.testing.redis_server import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
 START_TIMEOUT = 15.0
 _PRODUCER = 0  # rd_kafka_type_t
@@ -51,7 +50,7 @@ def find_librdkafka() -> str | None:
     return str(found[0]) if found else None
 
 
-class KafkaMock:
+class KafkaMock(Block):
     """The cluster as a test sees it. Topics appear when they are first used, with 4 partitions."""
 
     def __init__(self, *, brokers: int = 1, rebalance_delay_ms: int = 50) -> None:
@@ -185,18 +184,6 @@ class KafkaMock:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Cluster:

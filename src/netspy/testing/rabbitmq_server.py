@@ -16,19 +16,16 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from netspy.testing.leash import Leash, kill_group, wait_until
-from netspy.testing.redis_server import free_port
+from netspy.testing.leash import kill_group, wait_until
+from netspy.testing.private_server import PrivateServer, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 START_TIMEOUT = 60.0
-STOP_TIMEOUT = 20.0
 
 _HELLO = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2: the protocol header
 _PROGRAMS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/usr/lib64/rabbitmq/bin/rabbitmq-server")
@@ -45,12 +42,14 @@ def find_rabbitmq_server() -> str | None:
     return shutil.which("rabbitmq-server") if os.geteuid() != 0 else None
 
 
-class RabbitServer:
-    """One node with its own folder; ended and removed with the block, or with this process.
+class RabbitServer(PrivateServer):
+    """One node.
 
     `config` adds lines to rabbitmq.conf; `advanced` sets numbers of the application `rabbit` that have no line there,
     e.g. {"channel_tick_interval": 1000}. The user is guest, the vhost /.
     """
+
+    in_group = True
 
     def __init__(
         self, *, config: Mapping[str, str] | None = None, advanced: Mapping[str, int] | None = None
@@ -58,61 +57,16 @@ class RabbitServer:
         found = find_rabbitmq_server()
         if found is None:
             raise FileNotFoundError("rabbitmq-server (or Erlang's epmd) is not installed")
-        self.binary = found
-        self.host = "127.0.0.1"
-        self.port = 0
-        self.folder = Path(tempfile.mkdtemp(prefix="netspy-rabbitmq-"))
+        super().__init__(found, prefix="netspy-rabbitmq-")
         self._config = dict(config or {})
         self._advanced = dict(advanced or {})
         self._ports: tuple[int, int] = (0, 0)  # of the distribution, of epmd
-        self._process: subprocess.Popen[bytes] | None = None
         self._epmd: subprocess.Popen[bytes] | None = None
-        self._leashes: list[Leash] = []
-        self._paused = False
 
     @property
     def url(self) -> str:
         """amqp:// of the user guest and the vhost /."""
         return f"amqp://guest:guest@{self.host}:{self.port}/"
-
-    @property
-    def pid(self) -> int:
-        """The node's process id, which is its group's, too. Raises RuntimeError when it isn't running."""
-        if self._process is None:
-            raise RuntimeError("the RabbitMQ node is not running")
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process runs (also while it is paused)."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def log(self) -> str:
-        """What the node has written so far."""
-        path = self.folder / "out"
-        return path.read_text("utf-8", "replace") if path.exists() else ""
-
-    # ---- what a test does to it
-
-    def kill(self) -> None:
-        """SIGKILL to all of it, and wait until it is gone. Confirmed persistent messages stay on the disk."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """SIGTERM, as a service manager does, and wait until it is gone. Files stay. Safe to call twice."""
-        self._end(signal.SIGTERM)
-
-    def pause(self) -> None:
-        """SIGSTOP to all of it: connections stay open, nothing is answered, until `resume`."""
-        os.killpg(self.pid, signal.SIGSTOP)
-        self._paused = True
-
-    def resume(self) -> None:
-        """SIGCONT after `pause`."""
-        if self.alive:
-            os.killpg(self.pid, signal.SIGCONT)
-        self._paused = False
 
     # ---- life
 
@@ -124,25 +78,9 @@ class RabbitServer:
             self.port, *rest = (free_port(), free_port(), free_port())
             self._ports = (rest[0], rest[1])
         self._write_config()
-        env = self._environment()
-        with (self.folder / "out").open("ab") as out:
-            self._epmd = subprocess.Popen(  # noqa: S603 - Erlang's own program
-                [shutil.which("epmd") or "epmd", "-port", str(self._ports[1]), "-address", self.host],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-            self._process = subprocess.Popen(  # noqa: S603 - the program just found
-                [self.binary],
-                env=env,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        self._leashes = [Leash(self._epmd.pid), Leash(self._process.pid, group=True)]
+        epmd = shutil.which("epmd") or "epmd"
+        self._epmd = self._spawn([epmd, "-port", str(self._ports[1]), "-address", self.host])
+        self._run([self.binary], env=self._environment())
         wait_until(lambda: not self.alive or self._ready(), START_TIMEOUT, step=0.05)
         if self.alive and self._ready():
             return self
@@ -182,7 +120,7 @@ class RabbitServer:
             "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
             "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
-            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_LOG_BASE": str(folder / "logs"),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
             # No busy waiting: several servers and the tests share the machine.
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none "
@@ -198,45 +136,25 @@ class RabbitServer:
             return False
 
     def _end(self, number: int) -> None:
-        for leash in self._leashes:
-            leash.release()
-        self._leashes = []
-        process, self._process = self._process, None
-        if process is not None:
-            if self._paused:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGCONT)
-            if process.poll() is None and number != signal.SIGKILL:
-                process.send_signal(number)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(STOP_TIMEOUT)
-            kill_group(process.pid)
-            process.wait()
-            # The listener belongs to a process of the group that isn't our child: wait for what it held.
-            wait_until(lambda: not self._listening(), STOP_TIMEOUT)
-        self._paused = False
+        super()._end(number)
         epmd, self._epmd = self._epmd, None
         if epmd is not None:
             epmd.kill()
             epmd.wait()
 
+    def _end_process(self, process: subprocess.Popen[bytes], number: int) -> None:
+        if self._paused:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGCONT)
+        if process.poll() is None and number != signal.SIGKILL:
+            process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(self.stop_timeout)
+        kill_group(process.pid)
+        process.wait()
+        # The listener belongs to a process of the group that isn't our child: wait for what it held.
+        wait_until(lambda: not self._listening(), self.stop_timeout)
+
     def _listening(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex((self.host, self.port)) == 0
-
-    def close(self) -> None:
-        """Stop it and remove its folder. Safe to call twice."""
-        self._end(signal.SIGKILL)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

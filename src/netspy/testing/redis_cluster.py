@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from netspy.testing.leash import wait_until
-from netspy.testing.redis_server import RedisServer, free_port
+from netspy.testing.private_server import Block, free_port
+from netspy.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from netspy.testing.certificates import Certificates
 
 BUS_OFFSET = 10_000
@@ -37,7 +36,7 @@ class ClusterNode(RedisServer):
             return port
 
 
-class RedisCluster:
+class RedisCluster(Block):
     """Three masters, and as many replicas for each as `replicas` says.
 
     A master that doesn't answer for `down_after_s` is replaced by its replica, some 1 to 2 s later.
@@ -180,15 +179,3 @@ class RedisCluster:
         """End all and remove their folders. Safe to call twice."""
         for node in self.nodes:
             node.close()
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

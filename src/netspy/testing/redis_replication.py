@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from netspy.testing.leash import wait_until
+from netspy.testing.private_server import Block
 from netspy.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from netspy.testing.certificates import Certificates
 
 SETTLE_TIMEOUT = 30.0
@@ -59,7 +58,7 @@ class Sentinel(RedisServer):
         return [self.binary, str(path), "--sentinel"]
 
 
-class RedisReplication:
+class RedisReplication(Block):
     """`servers[0]` begins as the master; who it is now says `master`.
 
     A master that doesn't answer for `down_after_s` is replaced by a replica, some 1 to 3 s later. Servers have
@@ -207,18 +206,6 @@ class RedisReplication:
         """End all and remove their folders. Safe to call twice."""
         for server in [*self.sentinels, *self.servers]:
             server.close()
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _quoted(text: str) -> str:

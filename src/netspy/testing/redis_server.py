@@ -16,24 +16,22 @@ import signal
 import socket
 import ssl
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
 from netspy.redisio.binaries import server_in_wheel, server_on_path
-from netspy.testing.leash import Leash, wait_until
+from netspy.testing.leash import wait_until
+from netspy.testing.private_server import PrivateServer, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from redis import Redis
 
     from netspy.testing.certificates import Certificates
 
 START_TIMEOUT = 15.0
-STOP_TIMEOUT = 15.0
 
 
 def find_redis_server() -> str | None:
@@ -51,16 +49,8 @@ def find_valkey_server() -> str | None:
     return shutil.which("valkey-server")
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-class RedisServer:
-    """One server process with its own folder; ended and removed with the block, or with this process.
+class RedisServer(PrivateServer):
+    """One Redis server.
 
     `binary` None takes the one on PATH. `appendfsync` None means no append-only file. `save` is in Redis' own
     form ("" = no snapshots, "900 1" = after 900 s with a change). `maxmemory` as in "20mb"; `policy` is what
@@ -68,6 +58,8 @@ class RedisServer:
     `username` with `password` and `rules` (ACL rules such as "~netspy:* +@all") is the user in `url`; `client()`
     and `cli()` then still may do everything. `config` adds any further directives.
     """
+
+    stop_timeout = 15.0
 
     def __init__(
         self,
@@ -88,13 +80,10 @@ class RedisServer:
         found = binary or server_on_path()
         if found is None:
             raise FileNotFoundError("no redis-server or valkey-server on PATH; install one or pass `binary`")
-        self.binary = found
+        super().__init__(found, prefix="netspy-redis-")
         self.username = username
         self.password = password
         self.tls = tls
-        self.host = "127.0.0.1"
-        self.port = 0
-        self.folder = Path(tempfile.mkdtemp(prefix="netspy-redis-"))
         self.socket_path = self.folder / "redis.sock" if unix_socket else None
         self._config: dict[str, str] = {
             "save": save,
@@ -123,9 +112,6 @@ class RedisServer:
                 "tls-auth-clients": "yes" if client_certificate else "no",
             }
         self._config.update(config or {})
-        self._process: subprocess.Popen[bytes] | None = None
-        self._leash: Leash | None = None
-        self._paused = False
         self._clients: list[Any] = []
         self._asking: Any = None
 
@@ -159,24 +145,6 @@ class RedisServer:
             return f"unix://{secret}{quote(str(self.socket_path))}?db=0"
         scheme = "rediss" if self.tls else "redis"
         return f"{scheme}://{secret}{self.host}:{self.port}/0{self.tls_query}"
-
-    @property
-    def pid(self) -> int:
-        """The server's process id. Raises RuntimeError when it isn't running."""
-        if self._process is None:
-            raise RuntimeError("the server is not running")
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process runs (also while it is paused)."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def log(self) -> str:
-        """What the server has written so far."""
-        path = self.folder / "log"
-        return path.read_text("utf-8", "replace") if path.exists() else ""
 
     def client(self, **options: Any) -> Redis:
         """A redis-py client that may do everything, with text answers unless `decode_responses=False`; closed with
@@ -234,30 +202,6 @@ class RedisServer:
             client.close()
             self._clients.remove(client)
 
-    def kill(self) -> None:
-        """SIGKILL, and wait until it is gone. What wasn't in the append-only file or a snapshot is lost."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """SIGTERM, as a service manager does, and wait until it is gone. Files stay. Safe to call twice."""
-        self._end(signal.SIGTERM)
-
-    def restart(self) -> None:
-        """Stop it if it runs, and start it on the same port with the same files."""
-        self.stop()
-        self.start()
-
-    def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing is answered, until `resume`."""
-        os.kill(self.pid, signal.SIGSTOP)
-        self._paused = True
-
-    def resume(self) -> None:
-        """SIGCONT after `pause`."""
-        if self.alive:
-            os.kill(self.pid, signal.SIGCONT)
-        self._paused = False
-
     # ---- life
 
     def start(self) -> Self:
@@ -300,17 +244,7 @@ class RedisServer:
         return argv
 
     def _launch(self) -> bool:
-        argv = self._argv()
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - the server program just found
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                start_new_session=True,  # Ctrl-C is for the tests, which then end it in order
-            )
-        self._leash = Leash(self._process.pid)
+        self._run(self._argv())
         wait_until(lambda: not self.alive or self._ready(), START_TIMEOUT)
         return self.alive and self._ready()
 
@@ -336,24 +270,6 @@ class RedisServer:
                 link.sendall(line)
                 return link.recv(4096)
 
-    def _end(self, number: int) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if self._leash is not None:
-            self._leash.release()
-            self._leash = None
-        if process.poll() is None:
-            process.send_signal(number)
-            if self._paused:
-                process.send_signal(signal.SIGCONT)
-        self._paused = False
-        try:
-            process.wait(STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
     def close(self) -> None:
         """Stop it and remove its folder. Safe to call twice."""
         for client in self._clients:
@@ -361,17 +277,4 @@ class RedisServer:
                 client.close()
         self._clients.clear()
         self._asking = None
-        self._end(signal.SIGKILL)  # nobody reads its files any more
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().close()

@@ -4,6 +4,7 @@ All are real processes on free ports, ended and removed with their block, or wit
 """
 
 from netspy.testing.certificates import Certificates
+from netspy.testing.private_server import free_port
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.redis_cluster import RedisCluster
 from netspy.testing.redis_replication import RedisReplication
@@ -12,7 +13,6 @@ from netspy.testing.redis_server import (
     find_embedded_server,
     find_redis_server,
     find_valkey_server,
-    free_port,
 )
 
 __all__ = [

@@ -18,20 +18,17 @@ import pwd
 import shutil
 import signal
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-from netspy.testing.leash import Leash, wait_until
-from netspy.testing.redis_server import free_port
+from netspy.testing.leash import wait_until
+from netspy.testing.private_server import PrivateServer, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
 START_TIMEOUT = 30.0
-STOP_TIMEOUT = 20.0
 USER = "netspy"
 PASSWORD = "s3c:r/e@t %41#?"  # noqa: S105 - of servers that only this process reaches
 
@@ -53,7 +50,7 @@ def _find(name: str, *folders: str) -> str | None:
     )
 
 
-class SqlServer:
+class SqlServer(PrivateServer):
     """One server process; `MariaDbServer` and `PostgresServer` are used like each other."""
 
     scheme = ""
@@ -61,12 +58,7 @@ class SqlServer:
     def __init__(self, binary: str | None) -> None:
         if binary is None:
             raise FileNotFoundError(f"no server program of {type(self).__name__} is installed")
-        self.binary = binary
-        self.host = "127.0.0.1"
-        self.port = 0
-        self.folder = Path(tempfile.mkdtemp(prefix="netspy-sql-"))
-        self._process: subprocess.Popen[bytes] | None = None
-        self._leash: Leash | None = None
+        super().__init__(binary, prefix="netspy-sql-")
         self._made = False
         self._numbers = itertools.count(1)
 
@@ -76,24 +68,6 @@ class SqlServer:
         """The URL of a database; `port` is another way there, a proxy's."""
         secret = quote(PASSWORD, safe="")
         return f"{self.scheme}://{USER}:{secret}@{self.host}:{port or self.port}/{database}"
-
-    @property
-    def pid(self) -> int:
-        """The server's process id. Raises RuntimeError when it isn't running."""
-        if self._process is None:
-            raise RuntimeError("the server is not running")
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def log(self) -> str:
-        """What the server has written so far."""
-        path = self.folder / "log"
-        return path.read_text("utf-8", "replace") if path.exists() else ""
 
     # ---- what a test does to it
 
@@ -115,22 +89,7 @@ class SqlServer:
             cursor.execute(sql, parameters or None)
             return list(cursor.fetchall()) if cursor.description else []
 
-    def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """End it in order; connections are closed. Files stay. Safe to call twice."""
-        self._end(self._polite)
-
-    def restart(self) -> None:
-        """Stop it if it runs, and start it on the same port with the same files."""
-        self.stop()
-        self.start()
-
     # ---- life
-
-    _polite = signal.SIGTERM
 
     def start(self) -> Self:
         """Start it, making its data folder first, and wait until it answers. Raises RuntimeError with the log."""
@@ -144,58 +103,13 @@ class SqlServer:
         for _attempt in range(20):
             if chosen_now:
                 self.port = free_port(self.host)
-            self._launch()
+            self._run(self._argv(), **self._as_user())
             if wait_until(lambda: not self.alive or self._ready(), end, step=0.02) and self.alive:
                 return self
             # The port was taken meanwhile, or processes of a killed server still hold its memory.
             self._end(signal.SIGKILL)
             wait_until(lambda: False, 0.2)
         raise RuntimeError(f"{self.binary} did not start; the end of its log:\n{self.log[-2000:]}")
-
-    def _launch(self) -> None:
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - the server program just found
-                self._argv(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                start_new_session=True,  # Ctrl-C is for the tests, which then end it in order
-                **self._as_user(),
-            )
-        self._leash = Leash(self._process.pid)
-
-    def _end(self, number: int) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if self._leash is not None:
-            self._leash.release()
-            self._leash = None
-        if process.poll() is None:
-            process.send_signal(number)
-        try:
-            process.wait(STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def close(self) -> None:
-        """Stop it and remove its folder. Safe to call twice."""
-        self._end(signal.SIGKILL)  # nobody reads its files any more
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # ---- what differs
 
@@ -218,7 +132,7 @@ class SqlServer:
             return False
         return True
 
-    def _run(self, *argv: str, text: str = "") -> None:
+    def _set_up(self, *argv: str, text: str = "") -> None:
         done = subprocess.run(  # noqa: S603 - a server's own set-up program
             argv,
             input=text,
@@ -286,7 +200,7 @@ class MariaDbServer(SqlServer):
             f"CREATE USER '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n"
             f"GRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT OPTION;\nCREATE DATABASE netspy;\n"
         )
-        self._run(
+        self._set_up(
             self.binary,
             "--no-defaults",
             *self._root(),
@@ -322,7 +236,7 @@ class PostgresServer(SqlServer):
     """A PostgreSQL server. It refuses to run as root, so then it runs as the system's user `postgres`."""
 
     scheme = "postgresql"
-    _polite = signal.SIGINT  # SIGTERM would wait for every client to leave
+    polite = signal.SIGINT  # SIGTERM would wait for every client to leave
 
     def __init__(self, binary: str | None = None, *, options: Sequence[str] = ()) -> None:
         """`options`: further settings, such as "max_connections=5"."""
@@ -359,13 +273,13 @@ class PostgresServer(SqlServer):
             account = pwd.getpwnam("postgres")
             for path in (self.folder, secret):
                 os.chown(path, account.pw_uid, account.pw_gid)
-        self._run(
+        self._set_up(
             str(Path(self.binary).with_name("initdb")),
             *("-D", str(self.folder / "data"), "-U", USER, f"--pwfile={secret}", "--no-sync"),
             *("--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions"),
         )
         # `start` needs a database to connect to; `postgres` is always there, `netspy` is what URLs name.
-        self._run(
+        self._set_up(
             self.binary,
             "--single",
             "-D",
