@@ -61,6 +61,47 @@ def read_project(path: Path) -> dict[str, Any]:
     return {key: value for key, value in names.items() if key.isupper() and not key.startswith("_")}
 
 
+class _Layers:
+    """What has been taken so far; a later value replaces an earlier one."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._origins = dict.fromkeys(FIELDS, DEFAULT_ORIGIN)
+        self._extra: dict[str, Any] = {}
+        self._warnings: list[str] = []
+        self._misspelt: list[str] = []
+
+    def take(self, name: str, value: Any, origin: str) -> None:
+        """One value. Raises ConfigError when it is wrong."""
+        if name in FIELDS:
+            self._values[name] = checked(name, value, origin)
+            self._origins[name] = origin
+        elif name in NOT_BUILT:
+            on = value if not isinstance(value, str) else value.strip().lower() not in NO | {""}
+            if on:
+                raise ConfigError(f"{origin}: {name}={value!r}: {NOT_BUILT[name]}")
+        elif name in LEGACY:
+            self._warnings.append(f"{origin}: {name} is accepted and has no effect in netspy")
+        else:
+            close = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.85)
+            if close:
+                self._misspelt.append(f"{origin}: {name} is no setting; did you mean {close[0]}?")
+            elif origin == COMMAND_LINE and name not in self._extra:
+                self._warnings.append(
+                    f"{origin}: {name} is no setting (`netspy settings` lists them; -a gives an argument)"
+                )
+            self._extra[name] = value
+
+    def loaded(self) -> Loaded:
+        """The settings that come of it. Raises ConfigError: they don't fit together, or a name is misspelt under
+        STRICT_SETTINGS.
+        """
+        if self._misspelt and self._values.get("STRICT_SETTINGS", False):
+            raise ConfigError("; ".join(self._misspelt))
+        warnings = (*self._warnings, *self._misspelt)
+        return Loaded(Settings(**self._values), self._origins, warnings, self._extra)
+
+
 def load(
     *,
     custom: Mapping[str, Any] | None = None,
@@ -80,49 +121,21 @@ def load(
     if project is None:
         path = project_file(environ)
         project, project_origin = (read_project(path), str(path)) if path else ({}, project_origin)
-    values: dict[str, Any] = {}
-    origins = dict.fromkeys(FIELDS, DEFAULT_ORIGIN)
-    extra: dict[str, Any] = {}
-    warnings: list[str] = []
-    strict: list[str] = []
-
-    def take(name: str, value: Any, origin: str) -> None:
-        if name in FIELDS:
-            values[name] = checked(name, value, origin)
-            origins[name] = origin
-        elif name in NOT_BUILT:
-            on = value if not isinstance(value, str) else value.strip().lower() not in NO | {""}
-            if on:
-                raise ConfigError(f"{origin}: {name}={value!r}: {NOT_BUILT[name]}")
-        elif name in LEGACY:
-            warnings.append(f"{origin}: {name} is accepted and has no effect in netspy")
-        else:
-            close = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.85)
-            if close:
-                strict.append(f"{origin}: {name} is no setting; did you mean {close[0]}?")
-            elif origin == COMMAND_LINE and name not in extra:
-                warnings.append(
-                    f"{origin}: {name} is no setting (`netspy settings` lists them; -a gives an argument)"
-                )
-            extra[name] = value
-
+    layers = _Layers()
     for source, origin in ((project, project_origin), (custom or {}, custom_origin)):
         for name, value in source.items():
-            take(name, value, origin)
+            layers.take(name, value, origin)
     for variable, text in environ.items():
         if not variable.startswith("NETSPY_") or variable == "NETSPY_SETTING":
             continue
         name = variable.removeprefix("NETSPY_")
         if name in FIELDS and text == "":
             continue
-        take(name, from_text(name, text, variable) if name in FIELDS else text, variable)
+        layers.take(name, from_text(name, text, variable) if name in FIELDS else text, variable)
     for name, value in (overrides or {}).items():
         origin = override_origin if isinstance(override_origin, str) else override_origin.get(name, "keyword")
-        take(name, value, origin)
-
-    if strict and values.get("STRICT_SETTINGS", False):
-        raise ConfigError("; ".join(strict))
-    return Loaded(Settings(**values), origins, tuple(warnings + strict), extra)
+        layers.take(name, value, origin)
+    return layers.loaded()
 
 
 class ProjectSettings:
