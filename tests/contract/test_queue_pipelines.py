@@ -7,6 +7,7 @@ import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
 
+import msgspec
 import pytest
 
 from netspy.errors import ConfigError, ItemError
@@ -18,6 +19,7 @@ from netspy.pipelines.loader import load_pipelines
 from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 
+MSG_SIZE_TOO_LARGE = 10  # the protocol's error code
 PATHS = {
     "kafka": "netspy.pipelines.kafka.KafkaPipeline",
     "rabbitmq": "netspy.pipelines.rabbitmq.RabbitmqPipeline",
@@ -170,6 +172,25 @@ async def test_kafka_refuses_one_row_that_is_too_large_and_keeps_the_rest(reques
     assert "Kafka refuses the row" in letter.error
 
 
+async def test_kafka_that_refuses_a_batch_for_one_message_gets_the_others(request, tmp_path):
+    from netspy.testing.kafka_mock import KafkaMock
+
+    queue = Queue("kafka", request, tmp_path)
+    with KafkaMock() as own:
+        queue.kafka = own
+        own.topic(queue.table, 1)
+        changes = {"KAFKA_BOOTSTRAP_SERVERS": own.servers.split(",")}
+        own.request_errors(
+            0, MSG_SIZE_TOO_LARGE, 0, 0, MSG_SIZE_TOO_LARGE
+        )  # the batch; then the third of its rows
+        result = await queue.write([Row(queue.table, {"n": n}) for n in range(20)], **changes)
+        assert (result.stored, result.failed_at) == (19, (2,))
+        found = [row_of(decode(body), "x").data["n"] for body in await queue.bodies()]
+    assert sorted(found) == [n for n in range(20) if n != 2]
+    [letter] = queue.letters.read()
+    assert "Kafka refuses the row" in letter.error
+
+
 async def test_kafka_says_which_name_is_no_topic(request, tmp_path):
     queue = Queue("kafka", request, tmp_path)
     result = await queue.write([Row("a b", {"n": 1})])
@@ -183,7 +204,7 @@ async def test_kafka_away_for_a_while_gets_every_row_once_it_is_back(request, tm
     from netspy.testing.kafka_mock import KafkaMock
 
     queue = Queue("kafka", request, tmp_path)
-    with KafkaMock(partitions=2) as own:
+    with KafkaMock() as own:
         queue.kafka = own
         changes = {"KAFKA_BOOTSTRAP_SERVERS": own.servers.split(","), "ITEM_RETRY_BACKOFF": 0.1}
         await queue.write([Row(queue.table, {"n": -1})], **changes)
@@ -212,6 +233,39 @@ async def test_rabbitmq_queue_with_a_limit_takes_what_it_has_room_for(request, t
     letters = list(queue.letters.read())
     assert len(letters) == result.failed > 0
     assert "refuses the message" in letters[0].error
+
+
+async def test_rabbitmq_queue_deleted_under_a_crawl_is_made_again(request, tmp_path):
+    import aio_pika
+
+    queue = Queue("rabbitmq", request, tmp_path)
+    writer = BatchWriter(
+        load_pipelines([PATHS["rabbitmq"]], queue.settings), queue.settings, dead_letter=queue.letters
+    )
+    try:
+        assert (await writer.write([Row(queue.table, {"n": 1})])).stored == 1
+        async with await aio_pika.connect(queue.settings.RABBITMQ_URL) as link, link.channel() as channel:
+            await channel.queue_delete(queue.table)
+        assert (await writer.write([Row(queue.table, {"n": 2}), Row(queue.table, {"n": 3})])).stored == 2
+    finally:
+        await writer.close()
+    assert sorted(decode(body)["data"]["n"] for body in await queue.bodies()) == [2, 3]
+
+
+@pytest.mark.slow
+async def test_rabbitmq_with_a_limit_of_size_refuses_only_the_rows_over_it(request, tmp_path):
+    from netspy.testing.rabbitmq_server import RabbitServer
+
+    queue = Queue("rabbitmq", request, tmp_path)
+    with RabbitServer(config={"max_message_size": "20000"}) as server:
+        queue.settings = msgspec.structs.replace(queue.settings, RABBITMQ_URL=server.url)
+        rows = [Row(queue.table, {"n": n, "x": "x" * (20_100 if n in {3, 7} else 10)}) for n in range(12)]
+        result = await queue.write(rows)
+        assert (result.stored, result.failed_at) == (10, (3, 7))
+        found = {decode(body)["data"]["n"] for body in await queue.bodies()}
+    assert found == set(range(12)) - {3, 7}
+    for letter in queue.letters.read():
+        assert "is larger than RabbitMQ takes (20,000: max_message_size)" in letter.error
 
 
 async def test_redis_key_of_another_type_is_left_alone(request, tmp_path):

@@ -70,6 +70,7 @@ class Consumer:
         self._once = once
         self._stop = asyncio.Event()
         self._said = time.monotonic()
+        self._unreadable = 0  # that the source has told of by now
         self._stuck = False
         self.opened = False
         """The source has answered."""
@@ -99,6 +100,7 @@ class Consumer:
         idle_s, empty = _IDLE_FIRST_S, 0
         while not self._stop.is_set():
             tasks = await self._source.take(self._settings.ITEM_BATCH_SIZE)
+            self._count_unreadable()
             if tasks:
                 idle_s, empty = _IDLE_FIRST_S, 0
                 await self._handle(tasks)
@@ -113,6 +115,16 @@ class Consumer:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), idle_s)
             idle_s = min(2 * idle_s, _IDLE_MOST_S)
+
+    def _count_unreadable(self) -> None:
+        """Messages that the source itself could not read, and moved to its failed list."""
+        told: int = getattr(self._source, "unreadable", 0)
+        new, self._unreadable = told - self._unreadable, told
+        if new:
+            self._counters.inc_user("unreadable", new)
+            self._log.warning(
+                "{} message(s) can't be read and are in the source's failed list, with the reason", new
+            )
 
     async def _handle(self, tasks: Sequence[Task]) -> None:
         """Everything in `tasks` is stored, dead-lettered, dropped or failed when this returns, or given back."""

@@ -14,7 +14,7 @@ from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.verdict import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from netspy.brokers.kafka import KafkaAddress
 
@@ -93,8 +93,32 @@ class KafkaPipeline(BasePipeline):
 
     def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> None:
         """Send the batch and wait for the answers. Raises RowsFailedError that names the rows without one."""
-        kafka = brokers.library()
         topic, key = self._topic(table), self._keys.get(table, ())
+        failed: dict[int, Exception] = {}
+        messages: dict[int, tuple[bytes, bytes | None]] = {}
+        for place, item in enumerate(items):
+            try:
+                messages[place] = pack_row(Row(table, item, unique_key=key)), _key_of(item, key)
+            except ItemError as error:
+                failed[place] = error
+        answers = self._sent(topic, messages)
+        # Messages travel in batches, which Kafka refuses as a whole: one that it doesn't take is found alone.
+        away = next((error for error in answers.values() if isinstance(error, UnavailableError)), None)
+        doubtful = [place for place, error in answers.items() if isinstance(error, ItemError)]
+        for place in doubtful if len(messages) > 1 else ():
+            alone = {place: away} if away is not None else self._sent(topic, {place: messages[place]})
+            del answers[place]
+            answers |= alone
+            away = next((error for error in alone.values() if isinstance(error, UnavailableError)), None)
+        failed |= answers
+        if failed:
+            if any(isinstance(error, UnavailableError) for error in failed.values()):
+                self._renew()
+            raise RowsFailedError(failed)
+
+    def _sent(self, topic: str, messages: Mapping[int, tuple[bytes, bytes | None]]) -> dict[int, Exception]:
+        """Send messages and wait; why some of them, by place, are not in Kafka. Raises UnavailableError."""
+        kafka = brokers.library()
         failed: dict[int, Exception] = {}
         open_: set[int] = set()
 
@@ -107,13 +131,7 @@ class KafkaPipeline(BasePipeline):
             return note
 
         end = time.monotonic() + DELIVERY_S + _ASK_S
-        for place, item in enumerate(items):
-            try:
-                body = pack_row(Row(table, item, unique_key=key))
-                name = _key_of(item, key)
-            except ItemError as error:
-                failed[place] = error
-                continue
+        for place, (body, name) in messages.items():
             open_.add(place)
             while True:
                 try:
@@ -137,10 +155,7 @@ class KafkaPipeline(BasePipeline):
             failed[place] = UnavailableError(
                 f"Kafka at {self._address.shown} did not answer in {DELIVERY_S:g} s"
             )
-        if failed:
-            if any(isinstance(error, UnavailableError) for error in failed.values()):
-                self._renew()
-            raise RowsFailedError(failed)
+        return failed
 
     def _row_problem(self, error: Any) -> Exception:
         if brokers.trouble_of(error) == "rows":

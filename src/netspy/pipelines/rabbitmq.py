@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from netspy.brokers.rabbit import RabbitLink, Session, library, one_line, read_rabbit, trouble_of
@@ -107,9 +109,13 @@ class RabbitmqPipeline(BasePipeline):
                     refused[place] = PipelineError(
                         f"RabbitMQ refuses the message for {queue!r} ({one_line(result)})"
                     )
+                    if _is_return(result):  # somebody has deleted the queue: the next try makes it again
+                        self._declared.discard((session.number, queue))
             broken = [r for r in results if isinstance(r, BaseException) and not _refusal(r)]
             if broken:
-                raise broken[0]
+                failed.update(large := _too_large(broken, left))
+                # The others go again, on a new connection.
+                raise ConnectionResetError(one_line(broken[0])) if large else broken[0]
 
         if self._link is None:
             raise UnavailableError("the pipeline is not open")
@@ -147,6 +153,32 @@ class RabbitmqPipeline(BasePipeline):
         if self._link is not None:
             await self._link.close()
             self._link = None
+
+
+_LIMIT = re.compile(r"message size \d+ is larger than configured max size (\d+)")
+
+
+def _too_large(errors: Sequence[BaseException], left: dict[int, Any]) -> dict[int, Exception]:
+    """The rows that are larger than the broker's limit, taken out of `left`. It ends the channel over the first one."""
+    found = next((match for error in errors if (match := _LIMIT.search(one_line(error)))), None)
+    most = int(found[1]) if found else sys.maxsize
+    over = {place: len(message.body) for place, message in left.items() if len(message.body) > most}
+    for place in over:
+        del left[place]
+    return {
+        place: ItemError(
+            f"the message of {size:,} bytes is larger than RabbitMQ takes ({most:,}: max_message_size); keep large data "
+            "in a file and pass its key"
+        )
+        for place, size in over.items()
+    }
+
+
+def _is_return(error: BaseException) -> bool:
+    """Whether the message came back because there is no queue for it."""
+    from aiormq.exceptions import PublishError
+
+    return isinstance(error, PublishError)
 
 
 def _refusal(error: BaseException) -> bool:

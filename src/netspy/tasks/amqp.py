@@ -85,6 +85,7 @@ class AmqpTaskSource:
         self._held: dict[str, list[Receipt]] = {}
         self._unacked: dict[int, None] = {}  # delivery tags of this session, in their order
         self._settled = SettledLately()
+        self.unreadable = 0
         self.consumes = True
         """False, set before `open`: only to add and to look; no message is taken from the nodes."""
 
@@ -180,6 +181,7 @@ class AmqpTaskSource:
         try:
             value = decode_value(message.body, ours=ours)
         except SerializationError as error:
+            self.unreadable += 1
             self._held[token] = [receipt]
             await self.failed([(Task(token, None, receipt), str(error))])
             return None

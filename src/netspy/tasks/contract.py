@@ -62,6 +62,8 @@ class TaskSource(Protocol):
     """True: a task that is to be done again has the token it had (a row's key). So it is not known by its token whether
     it is new: it is, unless the frontier has requests of it."""
 
+    # A source that reads messages of others also counts those that it couldn't read, in `unreadable: int`.
+
     async def open(self) -> None:
         """Connect; create what is missing where that is usual (a queue, a key)."""
 

@@ -100,6 +100,7 @@ class RedisTaskList:
         self._lease_ms = round(1000 * (lease_s if lease_s is not None else settings.HEARTBEAT_STALE))
         self._clock_ms = clock_ms
         self._stop = asyncio.Event()
+        self.unreadable = 0
 
     async def open(self) -> None:
         """Connect and look at the keys. Raises ConfigError, StoreUnavailableError."""
@@ -151,6 +152,7 @@ class RedisTaskList:
             else:
                 tasks.append(Task(token, value, member, deliveries))
         if broken:
+            self.unreadable += len(broken)
             await self.failed(broken)
         return tasks
 

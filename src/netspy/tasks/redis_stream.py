@@ -60,6 +60,7 @@ class RedisStreamSource:
         self._start_timeout_s = max(0.05, settings.REDIS_START_TIMEOUT)
         self._cursor = "0-0"
         self._stop = asyncio.Event()
+        self.unreadable = 0
 
     async def open(self) -> None:
         """Connect, make the group where it is missing. Raises ConfigError for a key of another type."""
@@ -136,6 +137,7 @@ class RedisStreamSource:
             else:
                 tasks.append(Task(token, value, fields, deliveries))
         if broken:
+            self.unreadable += len(broken)
             await self.failed(broken)
         return tasks
 
