@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from importlib.util import find_spec
 from pathlib import Path
@@ -143,6 +144,7 @@ def _postgres(
     if not (prepare.isdecimal() or prepare == "none"):
         raise ConfigError(f"{address.shown}: prepare_threshold={prepare!r} is neither a number nor none")
     threshold = None if prepare == "none" else int(prepare)
+    logging.getLogger("psycopg").addFilter(_told_already)
 
     def connect() -> Any:
         return psycopg.connect(
@@ -160,6 +162,11 @@ def _postgres(
         )
 
     return connect
+
+
+def _told_already(record: logging.LogRecord) -> bool:
+    """psycopg warns of what it also raises: an error among statements that were sent together."""
+    return not str(record.msg).startswith("error ignored terminating")
 
 
 def _sqlite(address: SqlAddress, lock_timeout: float) -> Callable[[], Any]:

@@ -259,3 +259,12 @@ def test_errors_of_sqlite_are_known_by_their_code():
     assert trouble.schema_error(caught.value)
     assert "nowhere" in trouble.one_line(caught.value)
     db.close()
+
+
+def test_psycopg_says_nothing_of_an_error_that_it_raises(postgres_url, caplog):
+    with connected(postgres_url) as engine:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+        with pytest.raises(Exception, match="duplicate key"), engine.begin() as connection:
+            connection.exec_driver_sql("INSERT INTO t VALUES (%s)", [(1,), (1,), (2,)])
+    assert not caplog.records
