@@ -91,9 +91,12 @@ def lines(coverage: Mapping[str, TableCoverage], *, most_fields: int = 8, most_t
         head = f"{table}: {one.rows:,} {'row' if one.rows == 1 else 'rows'}"
         gaps = {name: n for name, n in one.filled.items() if n < one.rows}
         if not gaps:
-            shown.append(
-                f"{head}, all {len(one.filled)} fields filled" if len(one.filled) > 1 else f"{head}, filled"
+            all_of_them = (
+                f"all {len(one.filled)} fields filled"
+                if len(one.filled) > 1
+                else f"{next(iter(one.filled))} 100%"
             )
+            shown.append(f"{head}, {all_of_them}")
             continue
         fields = sorted(one.filled.items(), key=lambda pair: pair[1])
         text = ", ".join(f"{name} {_percent(n, one.rows)}" for name, n in fields[:most_fields])

@@ -292,7 +292,12 @@ def human(summary: RunSummary) -> str:
     if s.kind == "batch_master":
         return "\n".join(lines)
     lines.append(_row("requests", ", ".join(pages)))
-    lines.append(_row("fetched", f"{s.pages:,} pages, {_size(s.bytes)}, {rate_text(s.rate)}"))
+    lines.append(
+        _row(
+            "fetched",
+            f"{s.pages:,} {'page' if s.pages == 1 else 'pages'}, {_size(s.bytes)}, {rate_text(s.rate)}",
+        )
+    )
     items = [f"{s.items:,} stored"]
     if s.item_dedup_dropped:
         items.append(f"{s.item_dedup_dropped:,} known before")
@@ -315,7 +320,8 @@ def human(summary: RunSummary) -> str:
             lines.append(_row("note", f"{count:,} {word}"))
     if s.user:
         lines.append(_row("counted", _top(s.user, "{name} {count:,}")))
-    lines += [_row("stored in" if place == 0 else "", output) for place, output in enumerate(s.outputs)]
+    if s.items:
+        lines += [_row("stored in" if place == 0 else "", output) for place, output in enumerate(s.outputs)]
     return "\n".join(lines)
 
 

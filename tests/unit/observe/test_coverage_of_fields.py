@@ -73,3 +73,8 @@ def test_counters_carry_it_and_the_names_stay_as_they_are():
     counters.cover([Row("t", {"a": 1})])
     assert counters.coverage.tables() == {"t": TableCoverage(1, {"a": 1})}
     assert set(msgspec.to_builtins(coverages.TableCoverage(1, {}))) == {"rows", "filled"}
+
+
+def test_a_single_field_that_is_always_filled_is_named():
+    tables = {"t": coverages.TableCoverage(3, {"url": 3})}
+    assert coverages.lines(tables) == ["t: 3 rows, url 100%"]

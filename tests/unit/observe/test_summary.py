@@ -148,6 +148,12 @@ def test_people_see_what_was_fetched_stored_failed_and_where_the_items_are():
     ]
 
 
+def test_no_place_is_named_where_nothing_was_stored():
+    empty = RunSummary(spider="News", pages=1, outputs=["*.jsonl"])
+    assert "stored in" not in human(empty)
+    assert "  fetched    1 page, 0 B" in human(empty)
+
+
 def test_many_reasons_are_cut_for_people_only():
     reasons = {f"HTTP {400 + n}": n + 1 for n in range(30)}
     crowded = RunSummary(spider="News", reasons=reasons)
