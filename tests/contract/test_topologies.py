@@ -9,7 +9,7 @@ import socket
 import ssl
 import sys
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -26,7 +26,7 @@ from netspy.errors import ConfigError, StoreUnavailableError
 from netspy.messages.entry import Settlement
 from netspy.policy.failed_record import pack_failed
 from netspy.policy.run_scope import run_scope
-from netspy.redisio.client import async_client, sync_client
+from netspy.redisio.client import async_client, moved, sync_client
 from netspy.redisio.scripts import load
 from netspy.settings import Settings
 from netspy.testing.runner import run_command
@@ -371,6 +371,31 @@ async def held(rig: Rig) -> tuple[Any, Any, Any]:
     await node.put([entry("parent")])
     [parent] = (await node.claim(1)).leases
     return node, keeper, parent
+
+
+async def test_an_orderly_change_of_masters_is_followed_with_a_heartbeat_once_most_sentinels_agree():
+    """The old master answers as ever, and loses what it is told."""
+    with RedisReplication() as group:
+        rig = Rig("redis", Clock(), group.url)
+        node, keeper, _ = await held(rig)
+        assert keeper.beat(REPORT).known
+        one, *others = [f"127.0.0.1:{sentinel.port}" for sentinel in group.sentinels]
+        url = group.url
+        for other in others:
+            url = url.replace(other, f"127.0.0.1:{free_port()}")
+        assert one in url
+        with closing(sync_client(rig.settings(), url=url)) as unsure:
+            assert unsure.ping()
+            before = node.history
+            old = group.master
+            new = await asyncio.to_thread(group.failover)
+            assert not moved(unsure), "one sentinel of three may have an old view, or a wrong one"
+        keeper.beat(REPORT)
+        assert await node.put([entry("after")]) == [True]
+        assert node.history != before
+        assert old.ask("ROLE")[0] == b"master", "it would have taken the put"
+        assert new.client().exists(node.keys.queued)
+        await rig.close()
 
 
 async def test_a_new_master_is_followed_and_acks_that_depend_on_the_old_one_are_refused(replication):

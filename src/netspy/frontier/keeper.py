@@ -7,6 +7,7 @@ StoreUnavailableError: the keeper's rhythm is its retry.
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
@@ -62,6 +63,7 @@ class RedisKeeper:
         self._sweeps: dict[str, tuple[bytes, bool]] = {}
         self._gone: set[str] = set()  # found when this node joined
         self._looked_as = ""
+        self._master_asked_again = float("-inf")
         self._lifetimes_at = float("-inf")
         self._reporting_as = ""
         self._counted: dict[str, int] = {}
@@ -152,6 +154,7 @@ class RedisKeeper:
         if member.node != self._looked_as:
             self._gone = self._gone_from_here()
             self._looked_as = member.node
+        self._follow_master(now)
         steady = int(reply[1]) >= self._calls.stale_ms
         stale = [name.decode("utf-8", "surrogateescape") for name in reply[4:]]
         for name in list(self._sweeps):
@@ -165,6 +168,15 @@ class RedisKeeper:
             live_nodes=int(reply[2]),
             gone_nodes=sorted(self._gone),
         )
+
+    def _follow_master(self, now: float) -> None:
+        """Ask the sentinels, where there are some, whether this is still the master: a tenth of the time at most."""
+        if now < self._master_asked_again:
+            return
+        with suppress(StoreUnavailableError):  # the next call meets that trouble, too, and tells of it
+            self._ask(lambda: clients.moved(self._client))
+        ended = self._monotonic()
+        self._master_asked_again = ended + 9 * (ended - now)
 
     def renew(self, leases: Sequence[Lease]) -> list[bool]:
         """See the contract. Raises StoreUnavailableError."""

@@ -144,6 +144,28 @@ def sync_client(
     return Redis.from_pool(pool)
 
 
+def moved(client: redis.Redis) -> bool:
+    """With Sentinel: whether the sentinels agree on another master than the one that `client` talks to.
+
+    All connections of this process to that service are replaced then, before their next use. A master that is
+    replaced in good order goes on taking writes for some ten seconds, and loses them; it says nothing of it. Raises
+    what a call raises.
+    """
+    pool = client.connection_pool
+    place: Place = pool.connection_kwargs["place"]
+    if place.address.kind != "sentinel":
+        return False
+    connection: Any = pool.get_connection()
+    try:
+        there = connection.agreed()
+        if there is None or there == (connection.host, connection.port):
+            return False
+    finally:
+        pool.release(connection)
+    place.elsewhere()
+    return True
+
+
 _AWAY = (
     "LOADING",
     "READONLY",

@@ -5,6 +5,7 @@ Importing this imports redis-py. The classes come in pairs, blocking and asyncio
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import redis.asyncio.connection as aio
@@ -116,22 +117,43 @@ class _Blocking:
 
     def _find(self) -> Host:
         lookup = Lookup(self._place)
-        kind: Any = sync.SSLConnection if self._place.address.tls else sync.Connection
         for ask in self._place.asks():
-            host, port = ask.host
-            other = kind(host=host, port=port, **self._lookup)
             try:
-                other.connect()
-                other.send_command(*ask.command)
-                found = lookup.answered(ask, other.read_response())
+                found = lookup.answered(ask, self._reply_to(ask))
             except (RedisError, OSError) as error:
                 lookup.failed(ask, error)
             else:
                 if found is not None:
                     return found
-            finally:
-                other.disconnect()
         raise lookup.over()
+
+    def _reply_to(self, ask: Ask) -> Any:
+        host, port = ask.host
+        kind: Any = sync.SSLConnection if self._place.address.tls else sync.Connection
+        other = kind(host=host, port=port, **self._lookup)
+        try:
+            other.connect()
+            other.send_command(*ask.command)
+            return other.read_response()
+        finally:
+            other.disconnect()
+
+    def agreed(self) -> Host | None:
+        """The master that more than half of the sentinels name; None when they don't agree, or don't answer.
+
+        Right after a fail-over some still tell of the old one.
+        """
+        votes: Counter[Host] = Counter()
+        for ask in self._place.asks():
+            try:
+                found = self._place.read(ask.host, self._reply_to(ask))
+            except (RedisError, OSError):
+                continue
+            if found is not None:
+                votes[found] += 1
+                if votes[found] * 2 > len(self._place.address.hosts):
+                    return found
+        return None
 
     def read_response(self, *args: Any, **options: Any) -> Any:
         try:

@@ -6,12 +6,16 @@ connection, with Cluster of the nodes: all keys of a job are in one slot, so one
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from netspy.redisio.address import Address
 
 Host = tuple[str, int]
+
+_moves: Counter[tuple[Any, ...]] = Counter()
+"""How often a server of this process turned out to be elsewhere, by what its place is asked with."""
 
 
 class WrongPlaceError(Exception):
@@ -29,17 +33,23 @@ class Place:
     """The place of one client's server, shared by its connections.
 
     `generation` rises whenever the server turned out to be elsewhere: connections of an earlier one are
-    replaced before they are used again.
+    replaced before they are used again. What one client finds out holds for all of the process that ask for
+    the same server.
     """
 
     def __init__(self, address: Address, slot: int = -1) -> None:
         """`slot`: that of the job's keys, in Redis Cluster."""
         self.address = address
         self.slot = slot
-        self.generation = 0
+        self._who = (address.kind, address.hosts, address.service, slot)
         self._hint: Host | None = None
         self._known: list[Host] = list(address.hosts)
         self._turn = 0
+
+    @property
+    def generation(self) -> int:
+        """See the class."""
+        return _moves[self._who]
 
     @property
     def fixed(self) -> bool:
@@ -108,8 +118,12 @@ class Place:
         """Whether a server that sentinels call the master answers ROLE with another one."""
         return bool(role) and _text(role[0]) != "master"
 
+    def elsewhere(self) -> None:
+        """The server is another one now."""
+        _moves[self._who] += 1
+
     def _elsewhere(self, why: str) -> str:
-        self.generation += 1
+        self.elsewhere()
         return why
 
     def nowhere(self, told: list[tuple[Host, str]], unknowing: list[Host], refused: str) -> Exception | str:
