@@ -165,7 +165,7 @@ def _postgres(
 
 
 def _told_already(record: logging.LogRecord) -> bool:
-    """psycopg warns of what it also raises: an error among statements that were sent together."""
+    """The driver warns of what it also raises: an error among statements that were sent together."""
     return not str(record.msg).startswith("error ignored terminating")
 
 

@@ -266,5 +266,5 @@ def test_psycopg_says_nothing_of_an_error_that_it_raises(postgres_url, caplog):
         with engine.begin() as connection:
             connection.exec_driver_sql("CREATE TABLE t (id INTEGER PRIMARY KEY)")
         with pytest.raises(Exception, match="duplicate key"), engine.begin() as connection:
-            connection.exec_driver_sql("INSERT INTO t VALUES (%s)", [(1,), (1,), (2,)])
+            connection.exec_driver_sql("INSERT INTO t VALUES (%s)", [(1,)] * 2000)
     assert not caplog.records
