@@ -265,6 +265,7 @@ def test_psycopg_says_nothing_of_an_error_that_it_raises(postgres_url, caplog):
     with connected(postgres_url) as engine:
         with engine.begin() as connection:
             connection.exec_driver_sql("CREATE TABLE t (id INTEGER PRIMARY KEY)")
-        with pytest.raises(Exception, match="duplicate key"), engine.begin() as connection:
-            connection.exec_driver_sql("INSERT INTO t VALUES (%s)", [(1,)] * 2000)
+        for _ in range(10):  # it warns when the error comes while rows are still being sent
+            with pytest.raises(Exception, match="duplicate key"), engine.begin() as connection:
+                connection.exec_driver_sql("INSERT INTO t VALUES (%s)", [(1,)] * 2000)
     assert not caplog.records
