@@ -85,6 +85,34 @@ async def test_rabbitmq_killed_and_restarted_loses_no_task_and_repeats_none_in_h
         await source.close()
 
 
+@pytest.mark.slow
+async def test_rabbitmq_that_answers_nothing_for_some_heartbeats_ends_no_call_and_loses_no_task(name):
+    """The client cancels what waits on a connection that its heartbeats give up."""
+    if find_rabbitmq_server() is None:
+        missing("no rabbitmq-server on this machine")
+    with RabbitServer() as server:
+        source = rabbit(server.url, name, heartbeat=1)
+        await source.open()
+        await source.add(list(range(20)))
+        in_hand = await source.take(10)
+        session = source._link.session
+        server.pause()
+        waiting = [asyncio.create_task(call) for call in (source.add([20, 21]), source.take(5))]
+        waiting.append(asyncio.create_task(source.backlog()))
+        end = time.monotonic() + 20
+        while not session.broken:
+            assert time.monotonic() < end, "nobody noticed"
+            await asyncio.sleep(0.05)
+        await source.settled(in_hand)
+        server.resume()
+        _, more, _ = await asyncio.wait_for(asyncio.gather(*waiting), 30)
+        done = {task.value: 1 for task in [*in_hand, *more]}
+        await source.settled(more)
+        await drain(source, set(range(22)), done)
+        assert max(times for value, times in done.items() if value < 20) == 1
+        await source.close()
+
+
 async def test_rabbitmq_gives_the_tasks_of_a_killed_process_to_another(rabbit_url, name, tmp_path):
     first = rabbit(rabbit_url, name)
     await first.open()
@@ -163,9 +191,10 @@ async def test_rabbitmq_never_hands_out_more_than_prefetch(rabbit_url, name):
 
 async def test_rabbitmq_queue_that_exists_is_used_as_it_is(rabbit_url, name):
     async with await aio_pika.connect(rabbit_url) as link, link.channel() as channel:
-        await channel.declare_queue(
-            name, durable=True, arguments={"x-queue-type": "quorum", "x-max-length": 1000}
-        )
+        for queue in (name, f"{name}.failed"):
+            await channel.declare_queue(
+                queue, durable=True, arguments={"x-queue-type": "quorum", "x-max-length": 1000}
+            )
     source = rabbit(rabbit_url, name)
     await source.open()
     await source.add([1])
@@ -176,6 +205,8 @@ async def test_rabbitmq_queue_that_exists_is_used_as_it_is(rabbit_url, name):
         again = await source.take(5)
     assert again[0].token == task.token
     assert again[0].deliveries == 2
+    await source.failed([(again[0], "no such shop")])
+    assert (await source.backlog()).failed == 1
     await source.close()
 
 

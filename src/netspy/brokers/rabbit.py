@@ -78,6 +78,19 @@ def read_rabbit(
     return RabbitAddress(f"{scheme}://{who}{where}/{path}?{urlencode(library)}", shown(url), options)
 
 
+async def unbroken(call: Awaitable[T]) -> T:
+    """What a call of the client gives. When its connection breaks, the client cancels what waits for it; here that is a
+    ConnectionResetError, so that it isn't taken for the end of the task that waits.
+    """
+    mine = asyncio.current_task()
+    try:
+        return await call
+    except asyncio.CancelledError:
+        if mine is None or mine.cancelling():
+            raise
+        raise ConnectionResetError("the connection broke") from None
+
+
 class Session:
     """One connection with what belongs to it: `work` for queues and deliveries, `publish` with confirms.
 
@@ -97,7 +110,7 @@ class Session:
         """Never raises; takes at most CLOSE_S."""
         self.broken = True
         with suppress(Exception):
-            await asyncio.wait_for(self.connection.close(), CLOSE_S)
+            await unbroken(asyncio.wait_for(self.connection.close(), CLOSE_S))
 
 
 class RabbitLink:
@@ -164,9 +177,9 @@ class RabbitLink:
                 raise StoreLostError(f"the connection to RabbitMQ at {self.address.shown} is closed")
             session: Session | None = None
             try:
-                session = await self._get()
+                session = await unbroken(self._get())
                 async with asyncio.timeout(CALL_S):
-                    answer = await send(session)
+                    answer = await unbroken(send(session))
             except Exception as error:
                 trouble = trouble_of(error)
                 if trouble is None and session is not None and session.broken:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.brokers.address import count, word
-from netspy.brokers.rabbit import RabbitLink, Session, library, read_rabbit
+from netspy.brokers.rabbit import RabbitLink, Session, library, read_rabbit, unbroken
 from netspy.errors import SerializationError
 from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.settings import Settings, without_passwords
@@ -98,7 +98,9 @@ class AmqpTaskSource:
     async def _set_up(self, session: Session) -> None:
         self._arrived.clear()  # of an earlier session: they come again
         self._unacked.clear()
-        await self._declare(session)
+        lasting: Any = {"x-consumer-timeout": LONGEST_TASK_MS} if _version(session) >= (3, 12) else None
+        await self._declare(session, self.queue, lasting)
+        await self._declare(session, self.failed_queue)
         if not self.consumes:
             return
         await session.work.set_qos(prefetch_count=self.prefetch)
@@ -117,19 +119,17 @@ class AmqpTaskSource:
             cancelled.add(lambda *_args: setattr(session, "broken", True))
         await queue.consume(take_in)
 
-    async def _declare(self, session: Session) -> None:
+    async def _declare(self, session: Session, name: str, arguments: Any = None) -> None:
         """The queue as it is, or a durable one. An existing one may have any properties, of quorum queues too."""
         from aiormq.exceptions import ChannelNotFoundEntity
 
         asking = await session.connection.channel(publisher_confirms=False)
         try:
-            await asking.declare_queue(self.queue, passive=True)
+            await asking.declare_queue(name, passive=True)
         except ChannelNotFoundEntity:
-            arguments: Any = {"x-consumer-timeout": LONGEST_TASK_MS} if _version(session) >= (3, 12) else None
-            await session.work.declare_queue(self.queue, durable=True, arguments=arguments)
+            await session.work.declare_queue(name, durable=True, arguments=arguments)
         else:
             await asking.close()
-        await session.work.declare_queue(self.failed_queue, durable=True)
 
     # tasks
 
@@ -214,12 +214,12 @@ class AmqpTaskSource:
             first.append(tag)
         with suppress(Exception):  # the session broke just now, which the next call notices
             if first:
-                await mine[first[-1]].ack(multiple=True)
+                await unbroken(mine[first[-1]].ack(multiple=True))
                 for tag in first:
                     del self._unacked[tag], mine[tag]
             for other, message in mine.items():
                 self._unacked.pop(other or 0, None)
-                await message.ack()
+                await unbroken(message.ack())
 
     async def release(self, tasks: Sequence[Task]) -> None:
         """Back to their places in the queue."""
@@ -230,7 +230,7 @@ class AmqpTaskSource:
                     continue
                 self._unacked.pop(receipt.message.delivery_tag or 0, None)
                 with suppress(Exception):  # as in `_ack`
-                    await receipt.message.nack(requeue=True)
+                    await unbroken(receipt.message.nack(requeue=True))
 
     async def failed(self, failures: Sequence[tuple[Task, str]]) -> None:
         """To the queue `<queue>.failed`, with the error in the header `x-error`; then acked."""

@@ -327,8 +327,13 @@ class KafkaTaskSource:
         waiter: Future[None] = Future()
         places = [(receipt.partition, receipt.offset, receipt.stamp) for receipt in receipts]
         await self._asked(lambda: thread.settle(places, waiter))
-        with suppress(TimeoutError, asyncio.CancelledError, ThreadGone):
+        try:
             await self._first(asyncio.wrap_future(waiter), _COMMIT_S)
+        except (asyncio.CancelledError, ThreadGone):
+            mine = asyncio.current_task()
+            if mine is not None and mine.cancelling():
+                raise
+            # Else the thread has ended, and its next call says why.
 
     async def _first(self, future: asyncio.Future[T], seconds: float | None) -> T | None:
         """The future's result; None when time is over or waiting was given up."""
