@@ -10,6 +10,7 @@ import sys
 import pytest
 from cli_rig import NETSPY, SPIDER, Rig, one_line
 
+from netspy.testing.runner import summary_of
 from netspy.testing.servers import free_port
 
 TWO_TABLES = """
@@ -94,12 +95,11 @@ def test_a_database_holds_every_table(shop, name):
     assert not (shop.folder / "items.db").exists()
 
 
-def test_a_dash_is_json_lines_on_stdout_in_utf_8_with_the_summary_as_the_last_line(shop):
+def test_a_dash_is_json_lines_on_stdout_in_utf_8_and_the_summary_is_on_stderr(shop):
     # The locale of a cron job: a text stream would not take these characters.
     result = shop("run", "two.py", "-o", "-", LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0").check()
-    *rows, summary = result.stdout.splitlines()
-    assert summary.startswith("NETSPY_RUN_SUMMARY ")
-    found = [json.loads(row) for row in rows]
+    found = [json.loads(row) for row in result.stdout.splitlines()]
+    assert result.stderr.splitlines()[-1].startswith("NETSPY_RUN_SUMMARY ")
     assert len(found) == 9
     assert {row["title"] for row in found if "title" in row} == {"Größe 书 😀"}
     assert written(shop) == []
@@ -151,9 +151,10 @@ def test_three_processes_are_one_run_and_write_one_file(rig, pages):
 
 
 def test_items_of_three_processes_on_stdout_are_whole_lines(rig):
-    *rows, summary = rig("run", "main.py", "-n", "3", "-o", "-", PAGES="60").check().stdout.splitlines()
-    assert summary.startswith("NETSPY_RUN_SUMMARY ")
-    assert len({json.loads(row)["url"] for row in rows}) == 60
+    result = rig("run", "main.py", "-n", "3", "-o", "-", PAGES="60").check()
+    assert len({json.loads(row)["url"] for row in result.stdout.splitlines()}) == 60
+    assert result.stderr.splitlines()[-1].startswith("NETSPY_RUN_SUMMARY ")
+    assert result.summary["nodes"] == 3
 
 
 def test_processes_of_an_air_spider_are_refused_with_the_way_out(rig, pages):
@@ -261,22 +262,36 @@ def test_arguments_reach_the_spider_as_attributes_and_settings(rig):
     assert rig.status("args.py", "-a", "section=", "--run", "x")["done"] == 1
 
 
-def test_a_reader_that_leaves_does_not_lose_items(shop):
-    command = " ".join([*NETSPY, "run", "one.py", "-o", "-", "-s", "ITEM_RETRY_TIMES=0"])
-    env = {**os.environ, **shop.env}
-    done = subprocess.run(
-        ["bash", "-c", f"{command} | true; echo ${{PIPESTATUS[0]}}"],
-        cwd=shop.folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.stdout in {"141\n", "6\n", "0\n"}
+def left_alone(folder, env, *arguments):
+    """The command, whose standard output nobody reads any more when it writes the first row."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        return subprocess.run(
+            [*NETSPY, "run", *arguments, "-o", "-", "-s", "ITEM_RETRY_TIMES=0"],
+            cwd=folder, env={**os.environ, **env}, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+    finally:
+        os.close(write)
+
+
+def test_a_reader_that_leaves_ends_the_crawl_and_loses_no_item(shop):
+    done = left_alone(shop.folder, shop.env, "one.py")
+    assert done.returncode == 143
+    assert "nobody reads standard output any more: the crawl stops" in done.stderr
     assert "Traceback" not in done.stderr
-    if done.stdout != "0\n":
-        assert len(shop.rows("failed_items.jsonl")) == 6
+    assert len(shop.rows("failed_items.jsonl")) == 6
+    assert summary_of(done.stderr)["items"] == 0
+
+
+def test_a_reader_that_leaves_ends_all_processes(rig):
+    env = {"PAGES": "3000"}
+    done = left_alone(rig.folder, rig.env | env, "main.py", "-n", "2")
+    assert done.returncode == 143
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("nobody reads standard output any more: the crawl stops") == 2
+    assert summary_of(done.stderr)["request_ok"] < 3000
 
 
 def test_the_version_is_told_without_loading_the_engine_redis_or_the_downloader():

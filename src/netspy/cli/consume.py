@@ -81,7 +81,7 @@ def consume(
         typer.Option("-s", "--set", metavar="KEY=VALUE", help="A setting; beats every other source."),
     ] = None,
 ) -> int:
-    """Run it; the summary line is the last one on stdout."""
+    """Run it; the summary line is the last one on stdout, or on stderr with `-o -`."""
     from netspy.launch.consume import human, run_consumer
     from netspy.launch.single import write_line
     from netspy.observe import log

@@ -163,7 +163,7 @@ async def _replay(
                 failed += done.failed
                 left += done.unseen
                 if done != (0, 0, 0, 0) or len(kept) == 1:
-                    print(_told(letters.name, done))
+                    (say if output == "-" else print)(_told(letters.name, done))
         finally:
             await writer.close()
     if left:

@@ -22,8 +22,8 @@ class SpiderExit(SystemExit):
 
 
 def start(spider: Any, *, processes: int = 1) -> RunSummary:
-    """Run to the end, print the human block (stderr) and the summary line (stdout, last). See BaseParser.start."""
-    return _concluded(lambda stops: _run(spider, processes, stops))
+    """Run to the end, print the human block (stderr) and the summary line, last (`write_line`). See BaseParser.start."""
+    return _concluded(spider, lambda stops: _run(spider, processes, stops))
 
 
 def start_monitor(spider: Any, *, once: bool = False) -> RunSummary:
@@ -37,10 +37,10 @@ def start_monitor(spider: Any, *, once: bool = False) -> RunSummary:
             return failure_summary(spider, error), True, str(error)
         return summary, settings.RUN_SUMMARY_ENABLE, ""
 
-    return _concluded(run)
+    return _concluded(spider, run)
 
 
-def _concluded(run: Callable[[Stops], tuple[RunSummary, bool, str]]) -> RunSummary:
+def _concluded(spider: Any, run: Callable[[Stops], tuple[RunSummary, bool, str]]) -> RunSummary:
     stops = Stops()
     try:
         summary, wanted, problem = run(stops)
@@ -54,7 +54,7 @@ def _concluded(run: Callable[[Stops], tuple[RunSummary, bool, str]]) -> RunSumma
         if leaving is not None:
             stops.told(leaving)
         if wanted:
-            write_line(summary)
+            write_line(summary, pipelines=spider.pipelines or ())
     except BaseException:
         stops.release()
         raise

@@ -20,6 +20,7 @@ from netspy.errors import NetspyError
 from netspy.launch.single import failure_summary, leave_at_once, run_single
 from netspy.observe import log
 from netspy.observe.summary import RunSummary
+from netspy.pipelines.stdout import writes_stdout
 
 STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
 
@@ -149,8 +150,10 @@ def _main(
     os.dup2(err, 2)
     os.close(out)
     os.close(err)
-    sys.stdout = _text(1)
-    sys.stderr = _text(2)
+    # Rows that go nowhere must not count as written.
+    rows = writes_stdout(spider.pipelines or spider.settings.ITEM_PIPELINES)
+    sys.stdout = _text(1, io.FileIO if rows else _Pipe)
+    sys.stderr = _text(2, _Pipe)
 
     def send(summary: RunSummary, error: str = "") -> None:
         with suppress(OSError):  # the parent is gone
@@ -166,7 +169,8 @@ def _main(
         send(run_single(spider, setup_log=False, on_forced=forced).summary)
     except NetspyError as error:
         send(failure_summary(spider, error), str(error))
-    sys.stdout.flush()
+    with suppress(OSError):  # nobody reads it any more
+        sys.stdout.flush()
     sys.stderr.flush()
 
 
@@ -174,9 +178,9 @@ def _is_leaving(_number: int, _frame: Any) -> None:
     """Nothing: the parent kills a node that takes too long."""
 
 
-def _text(fd: int) -> io.TextIOWrapper:
+def _text(fd: int, kind: type[io.FileIO]) -> io.TextIOWrapper:
     return io.TextIOWrapper(
-        io.BufferedWriter(_Pipe(fd, "w", closefd=False)),
+        io.BufferedWriter(kind(fd, "w", closefd=False)),
         encoding="utf-8",
         errors="backslashreplace",
         line_buffering=True,

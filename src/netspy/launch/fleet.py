@@ -29,6 +29,7 @@ from netspy.observe.counters import NAMES
 from netspy.observe.outcome import ExitCode
 from netspy.observe.panel import make_progress
 from netspy.observe.summary import RunSummary
+from netspy.pipelines.stdout import writes_stdout
 from netspy.settings import DEFAULT_ORIGIN, Settings
 
 _POLL_S = 0.2
@@ -79,7 +80,10 @@ def run_fleet(spider: Any, processes: int, stops: Stops | None = None) -> FleetE
         with _Signals(children, stops).passed_on() as signals:
             lifeline = Lifeline()
             _start(children, spider, processes, lifeline)
-            relay = Relay([(c.out, "stdout") for c in children] + [(c.err, "stderr") for c in children])
+            relay = Relay(
+                [(c.out, "stdout") for c in children] + [(c.err, "stderr") for c in children],
+                rows=writes_stdout(spider.pipelines or settings.ITEM_PIPELINES),
+            )
             relay.start()
             watch = Watch(spider, settings, make_progress(settings), children)
             watch.start()

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from netspy.observe import summary as summaries
 from netspy.observe.outcome import ExitCode, crash_of, exit_code_of, outcome_of
 from netspy.observe.panel import NoProgress, Progress, make_progress
 from netspy.observe.summary import RunSummary
+from netspy.pipelines.stdout import STDOUT, writes_stdout
 from netspy.settings import Settings
 
 
@@ -61,10 +62,14 @@ def config_problem(spider: Any, processes: int) -> None:
         raise ConfigError(problem)
 
 
-def write_line(summary: RunSummary) -> None:
-    """The documented last line on stdout, in one write: another thread's output must not get into it."""
-    sys.stdout.write(f"{summaries.line(summary)}\n")
-    sys.stdout.flush()
+def write_line(summary: RunSummary, *, pipelines: Iterable[Any] = ()) -> None:
+    """The documented last line on stdout, in one write: another thread's output must not get into it.
+
+    On stderr when stdout is for the rows alone: the run had StdoutPipeline, or was to have it (`pipelines`).
+    """
+    out = sys.stderr if STDOUT in summary.outputs or writes_stdout(pipelines) else sys.stdout
+    out.write(f"{summaries.line(summary)}\n")
+    out.flush()
 
 
 def failure_summary(spider: Any, error: NetspyError) -> RunSummary:

@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.values import json_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+
+_FULL_PAUSE_S = 0.01
+STDOUT = "standard output"
+"""What the run's summary calls the place of the rows."""
+
+
+def _write_all(raw: Any, data: bytes) -> None:
+    """Past the buffer, which would keep what could not be written, and write it at some later time."""
+    view = memoryview(data)
+    while view:
+        written = raw.write(view)
+        if not written:  # it doesn't block, and is full
+            time.sleep(_FULL_PAUSE_S)
+        view = view[written or 0 :]
+    raw.flush()
+
+
+def writes_stdout(pipelines: Iterable[Any]) -> bool:
+    """Whether rows go to standard output with these pipelines: objects, classes or paths."""
+    names = {StdoutPipeline, f"{__name__}.StdoutPipeline", f"{__name__}:StdoutPipeline"}
+    return any(
+        isinstance(one, StdoutPipeline) or (isinstance(one, type | str) and one in names) for one in pipelines
+    )
 
 
 class StdoutPipeline(BasePipeline):
     """Writes one JSON object per item to standard output, UTF-8, of whatever table. Nothing else is written
-    there but the run's summary, which is the last line. An UpdateItem is refused.
+    there: the run's summary line goes to stderr. An UpdateItem is refused.
+
+    When the reader leaves (`| head`), the crawl stops as at SIGTERM; rows that could not be written any more are
+    dead-lettered.
     """
+
+    _left = False
 
     def where(self) -> str:
         """For the run's summary."""
-        return "standard output"
+        return STDOUT
 
     def is_away(self, error: Exception) -> bool:
         """A reader that has left doesn't come back."""
@@ -36,7 +68,24 @@ class StdoutPipeline(BasePipeline):
             out.flush()
         else:
             # Bytes, as the reader expects UTF-8 whatever this machine's locale is.
-            out.flush()
-            out.buffer.write(data)
-            out.buffer.flush()
+            try:
+                out.flush()
+                _write_all(getattr(out.buffer, "raw", out.buffer), data)
+            except BrokenPipeError:
+                self._stop()
+                raise
         return True
+
+    def _stop(self) -> None:
+        if self._left:
+            return  # a second signal would cut the stop short
+        self._left = True
+        from loguru import logger
+
+        logger.warning("nobody reads standard output any more: the crawl stops")
+        if signal.getsignal(signal.SIGTERM) not in {
+            signal.SIG_DFL,
+            signal.SIG_IGN,
+            None,
+        }:  # somebody heeds it
+            os.kill(os.getpid(), signal.SIGTERM)

@@ -201,7 +201,8 @@ class Script:
             # A grandchild in a session of its own may still hold the streams: what has come by then counts.
             self._out.join(5)
             self._err.join(5)
-            self._result = Result(code, self.stdout, self.stderr, summary_of(self.stdout), seconds)
+            summary = summary_of(self.stdout) or summary_of(self.stderr)  # there with rows on stdout
+            self._result = Result(code, self.stdout, self.stderr, summary, seconds)
             if self._own_folder:
                 shutil.rmtree(self.cwd, ignore_errors=True)
         return self._result
@@ -227,9 +228,9 @@ def _stopped(pid: int) -> bool:
     return True
 
 
-def summary_of(stdout: str) -> dict[str, Any]:
+def summary_of(output: str) -> dict[str, Any]:
     """The JSON object of the last NETSPY_RUN_SUMMARY line, or {}."""
-    for line in reversed(stdout.splitlines()):
+    for line in reversed(output.splitlines()):
         if line.startswith(SUMMARY_MARK):
             found: dict[str, Any] = json.loads(line[len(SUMMARY_MARK) :])
             return found
