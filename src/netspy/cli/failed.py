@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netspy.cli.failed_records import FileRecords, Numbered, Records, RedisRecords
-from netspy.cli.job import (
-    ArgumentOption,
-    KeyOption,
-    RunOption,
-    SetOption,
-    connected,
-    find_job,
-    find_run,
-    find_spider_object,
-    job_of,
-)
-from netspy.cli.output import ask, facts, iso_time, json_line, local_time, say, table, things, visible
-from netspy.errors import ConfigError, SerializationError
+from netspy.cli.failed_choice import choose, has_reason, matching, records, split
+from netspy.cli.failed_records import UNFINISHED, RedisRecords, with_fresh_budget
+from netspy.cli.failed_shown import as_dict, print_whole, row_of
+from netspy.cli.job import ArgumentOption, KeyOption, RunOption, SetOption
+from netspy.cli.output import ask, json_line, say, table, things
+from netspy.errors import ConfigError
 from netspy.observe.log import is_terminal
-from netspy.policy.failed_record import MAX_ERROR_CHARS
-from netspy.policy.secrets import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from netspy.policy.failed_record import FailedRecord
 
@@ -97,9 +84,6 @@ Examples
 
 SHOWN = 50
 
-UNFINISHED = "unfinished"
-"""The reason of an AirSpider's records of what it had not come to (assembly.resume)."""
-
 Words = Annotated[
     list[str] | None,
     typer.Argument(metavar="[SPIDER] [N]...", help="The spider, and numbers as `list` shows them."),
@@ -155,7 +139,7 @@ def list_(
             say(f"no failed request{f' with {reason!r} in its reason' if reason else ''} in {kept.name}")
             return 0
         for line in table(
-            ("number", "time", "attempts", "reason", "url"), map(_row, found), right=("number", "attempts")
+            ("number", "time", "attempts", "reason", "url"), map(row_of, found), right=("number", "attempts")
         ):
             print(line)
         if more := sum(1 for _ in chosen):
@@ -185,7 +169,7 @@ def show(
                 continue
             if at:
                 print()
-            _print_whole(one, reveal=reveal)
+            print_whole(one, reveal=reveal)
     return 0
 
 
@@ -257,163 +241,5 @@ def drop(
     return 0
 
 
-def split(words: list[str] | None) -> tuple[str | None, list[int]]:
-    """The spider and the numbers among the arguments. Raises a usage error."""
-    names = [word for word in words or () if not word.isdigit()]
-    numbers = [int(word) for word in words or () if word.isdigit()]
-    if len(names) > 1:
-        raise typer.BadParameter(
-            f"{names[1]!r} is no number; give one spider, then numbers as `list` shows them"
-        )
-    if 0 in numbers:
-        raise typer.BadParameter("0 is no number of a record; they begin at 1")
-    return (names[0] if names else None), sorted(set(numbers))
-
-
-@contextmanager
-def records(
-    spider: str | None,
-    *,
-    file: str | None,
-    key: str | None,
-    run: str | None,
-    arguments: list[str] | None,
-    values: list[str] | None,
-) -> Iterator[Records]:
-    """Where the records are that the command line names. Raises ConfigError and usage errors."""
-    if file is not None:
-        if spider is not None or key is not None:
-            raise typer.BadParameter("--file names the records; leave out the spider and --key")
-        yield _file(file, must=True)
-        return
-    if spider is None and key is None:
-        raise typer.BadParameter("name the job: a spider (main.py:News), --key REDIS_KEY or --file PATH")
-    if spider is None:
-        job = find_job(None, key, run, arguments, values)
-    else:
-        made = find_spider_object(spider, run, arguments, values)
-        if not made.shared and key is None:
-            from netspy.assembly.resume import path_for
-
-            wanted = Path(made.load_settings().settings.FAILED_REQUEST_PATH)
-            yield _file(str(path_for(wanted, made.name)), must=False)
-            return
-        job = job_of(made, key, run)
-    with connected(job) as client:
-        job, _ = find_run(client, job)
-        yield RedisRecords(client, job)
-
-
-def _file(path: str, *, must: bool) -> FileRecords:
-    kept = FileRecords(path)
-    if must and not kept.path.exists():
-        raise ConfigError(
-            f"--file {path!r}: there is no such file; an AirSpider writes to FAILED_REQUEST_PATH"
-        )
-    taken_up = kept.path.with_name(kept.path.name + ".replaying")
-    if taken_up.exists():
-        say(f"{taken_up} holds records that a run has taken up; they are not among these")
-    return kept
-
-
-def matching(kept: Records, reason: str | None) -> Iterator[Numbered]:
-    """The records with that reason, or all."""
-    return (one for one in kept.read() if has_reason(one.record, reason))
-
-
-def choose(kept: Records, numbers: list[int], reason: str | None) -> Iterator[Numbered]:
-    """The records of these numbers (none: of all) that have the reason. Raises ConfigError for a number that isn't there."""
-    if not numbers:
-        yield from matching(kept, reason)
-        return
-    for number in numbers:
-        one = next(iter(kept.read(number)), None)
-        if one is None:
-            raise ConfigError(f"{kept.name} has no failed request {number}; it has {kept.count():,}")
-        if has_reason(one.record, reason):
-            yield one
-
-
-def has_reason(record: FailedRecord, reason: str | None) -> bool:
-    """Whether the record's reason contains the text."""
-    return reason is None or reason.casefold() in record.reason.casefold()
-
-
 def _identity(record: FailedRecord) -> tuple[Any, ...]:
     return record.time, record.reason, record.attempts, bytes(record.request), record.raw
-
-
-def with_fresh_budget(payload: bytes) -> bytes:
-    """The request with its retries given back; itself when it can't be read."""
-    from netspy.assembly.shared import fresh_budget
-
-    try:
-        return fresh_budget(payload)
-    except SerializationError:
-        return payload  # the node that claims it says what is wrong with it
-
-
-def request_of(record: FailedRecord) -> dict[str, Any] | None:
-    """The request's fields by their documented names; as stored when this version can't read it; None for no request."""
-    from netspy.messages.request import Request
-
-    if record.payload is None:
-        return None
-    try:
-        return Request.unpack(record.payload).to_dict()
-    except SerializationError:
-        try:
-            stored: dict[str, Any] = json.loads(record.payload)
-        except RecursionError:
-            return {"unreadable": record.payload[:MAX_ERROR_CHARS].decode("utf-8", "replace")}
-        return stored
-
-
-def as_dict(one: Numbered, *, reveal: bool = False) -> dict[str, Any]:
-    """What --json shows: the whole record with its number, secrets masked unless `reveal`."""
-    record = one.record
-    shown: dict[str, Any] = {
-        "number": one.number,
-        "time": iso_time(record.time),
-        "reason": record.reason,
-        "error": record.error,
-        "attempts": record.attempts,
-        "priority": record.priority,
-        "url": record.url,
-    }
-    request = request_of(record)
-    shown |= {"raw": record.raw} if request is None else {"request": request}
-    return shown if reveal else masked(shown)
-
-
-def _row(one: Numbered) -> tuple[str, ...]:
-    record = one.record
-    url = record.url or record.raw or ""
-    return str(one.number), local_time(record.time), str(record.attempts), record.reason, url
-
-
-def _print_whole(one: Numbered, *, reveal: bool) -> None:
-    record = one.record
-    rows = [
-        ("number", str(one.number)),
-        ("time", local_time(record.time)),
-        ("reason", record.reason),
-        ("error", record.error),
-        ("attempts", str(record.attempts)),
-        ("priority", f"{record.priority:g}"),
-    ]
-    for line in facts(rows):
-        print(line)
-    request = request_of(record)
-    if request is None:
-        raw = record.raw or ""
-        print(f"stored as: {visible(raw if reveal else masked(raw))}")
-        return
-    print("request")
-    given = {name: value for name, value in request.items() if value not in (None, {}, "")}
-    safe = masked(given)
-    shown = given if reveal else safe
-    for line in json.dumps(shown, indent=2, ensure_ascii=False, default=repr).splitlines():
-        print(line if reveal and line.isprintable() else visible(line))
-    if not reveal and safe != given:
-        say("*** hides cookies, credentials and the like; --reveal shows them")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from netspy.errors import ConfigError
+from netspy.errors import ConfigError, SerializationError
 from netspy.policy.failed_record import FailedRecord, read_failed
 
 if TYPE_CHECKING:
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import redis
 
     from netspy.cli.job import Job
+
+
+UNFINISHED = "unfinished"
+"""The reason of an AirSpider's records of what it had not come to (assembly.resume)."""
 
 
 class Numbered(NamedTuple):
@@ -120,3 +124,13 @@ class FileRecords:
             return
         except OSError as error:
             raise ConfigError(f"{self.path} can't be read: {error.strerror}") from None
+
+
+def with_fresh_budget(payload: bytes) -> bytes:
+    """The request with its retries given back; itself when it can't be read."""
+    from netspy.assembly.shared import fresh_budget
+
+    try:
+        return fresh_budget(payload)
+    except SerializationError:
+        return payload  # the node that claims it says what is wrong with it

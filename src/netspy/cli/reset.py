@@ -22,6 +22,8 @@ from netspy.errors import ConfigError
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import redis
 
     from netspy.cluster.reset import What
@@ -82,7 +84,6 @@ def reset(
     """Show, ask, remove, and say on stdout what was removed."""
     from netspy.cluster.reset import reset as clear
     from netspy.cluster.reset import reset_tasks
-    from netspy.redisio.keys import failed_items
 
     if run == "":
         raise typer.BadParameter("--run is empty; leave it out to clear the job with all its runs")
@@ -103,20 +104,8 @@ def reset(
                 f"nothing to remove: Redis at {place} has no {'fingerprints' if dedup else 'keys'} of {_name(job, what)}"
             )
             return 0
-        alive = sum(part.status.live_nodes for part in found if part.status is not None)
-        master = next((part.status.master for part in found if part.status and part.status.master), "")
-        if master and not force:
-            from netspy.tasks.mastership import read_holder
-
-            raise ConfigError(
-                f"the batch master of {_name(job, what)} is alive ({read_holder(master)}) and would lose its keys; stop it "
-                f"first, wait {job.settings.HEARTBEAT_STALE:g} s if it was killed, or add --force"
-            )
-        if alive and not force:
-            raise ConfigError(
-                f"{things(alive, 'live node')} of {_name(job, what)} would lose keys; stop them first, wait "
-                f"{job.settings.HEARTBEAT_STALE:g} s if they were killed, or add --force"
-            )
+        if not force:
+            _refuse_while_alive(job, _name(job, what), found)
         for line in _shown(found):
             print(line)
         ask(f"Remove {'the fingerprints' if dedup else 'all'} of {_name(job, what)} from {place}?", yes=yes)
@@ -127,18 +116,43 @@ def reset(
         if tasks and waiting is not None and waiting.keys:
             with connected(job, key=waiting.name) as other:
                 print(f"removed {waiting.name}: {things(reset_tasks(other, waiting.name), 'key')}")
-        if what == "job" and (letters := client.llen(failed_items(job.scope.job))):
-            say(
-                f"{things(letters, 'dead-lettered item')} of {job.scope.job} stay; netspy retry --items writes them again"
-            )
-        if waiting is not None and waiting.queued and not tasks:
-            say(f"{waiting.name} keeps its {things(waiting.queued, 'task')}; --tasks removes them too")
-        if what == "run" and job.scope.incremental:
-            say(
-                f"DEDUP_SCOPE=spider: the pages this run crawled are remembered in {job.scope.job}; "
-                "--dedup forgets them"
-            )
+        _say_what_stays(client, job, what, None if tasks else waiting)
     return 0
+
+
+def _refuse_while_alive(job: Job, name: str, found: Sequence[Part]) -> None:
+    """Raises ConfigError while somebody works with these keys."""
+    master = next((part.status.master for part in found if part.status and part.status.master), "")
+    if master:
+        from netspy.tasks.mastership import read_holder
+
+        raise ConfigError(
+            f"the batch master of {name} is alive ({read_holder(master)}) and would lose its keys; stop it "
+            f"first, wait {job.settings.HEARTBEAT_STALE:g} s if it was killed, or add --force"
+        )
+    alive = sum(part.status.live_nodes for part in found if part.status is not None)
+    if alive:
+        raise ConfigError(
+            f"{things(alive, 'live node')} of {name} would lose keys; stop them first, wait "
+            f"{job.settings.HEARTBEAT_STALE:g} s if they were killed, or add --force"
+        )
+
+
+def _say_what_stays(client: redis.Redis, job: Job, what: What, waiting: Part | None) -> None:
+    """`waiting`: the list of tasks that was left where it is."""
+    from netspy.redisio.keys import failed_items
+
+    if what == "job" and (letters := client.llen(failed_items(job.scope.job))):
+        say(
+            f"{things(letters, 'dead-lettered item')} of {job.scope.job} stay; netspy retry --items writes them again"
+        )
+    if waiting is not None and waiting.queued:
+        say(f"{waiting.name} keeps its {things(waiting.queued, 'task')}; --tasks removes them too")
+    if what == "run" and job.scope.incremental:
+        say(
+            f"DEDUP_SCOPE=spider: the pages this run crawled are remembered in {job.scope.job}; "
+            "--dedup forgets them"
+        )
 
 
 class Part:
