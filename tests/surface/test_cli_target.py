@@ -122,3 +122,21 @@ def test_pairs_of_the_command_line():
     for pair in ("a", "=1", "a b=1", ""):
         with pytest.raises(ConfigError, match="is not KEY=VALUE"):
             assignments([pair], "-a")
+
+
+@pytest.mark.parametrize("call", ["start()", "run()", "start(processes=2)"])
+def test_a_file_that_starts_its_spider_when_it_is_read_crawls_nothing(write, call):
+    """Else `netspy status main.py` and `netspy reset main.py` would be a crawl."""
+    write("main.py", ONE + f"\n\nNews(start_urls=['http://127.0.0.1:1/']).{call}\n")
+    told = r"main\.py:7: News is started while main\.py is loaded; put that line below `if __name__"
+    with pytest.raises(ConfigError, match=told):
+        find_spider("main.py")
+
+
+def test_a_batch_master_is_not_started_by_reading_its_file_either(write):
+    write(
+        "main.py",
+        "import netspy as mw\n\nclass Rows(mw.BatchSpider):\n    pass\n\nRows().start_monitor(once=True)\n",
+    )
+    with pytest.raises(ConfigError, match=r"main\.py:6: Rows is started while"):
+        find_spider("main.py")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from netspy import settings
 from netspy.errors import ConfigError
 from netspy.observe.faults import what, where
+from netspy.spiders.loading import StartedWhileLoadingError, only_loading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,7 +80,10 @@ def load_module(place: str) -> ModuleType:
         if folder not in sys.path:
             sys.path.insert(0, folder)
     try:
-        return _from_file(path) if is_file else importlib.import_module(place)
+        with only_loading(place):
+            return _from_file(path) if is_file else importlib.import_module(place)
+    except StartedWhileLoadingError as error:
+        raise ConfigError(f"{where(error) or place}: {error}") from None
     except ModuleNotFoundError as error:
         if not is_file and error.name and f"{place}.".startswith(f"{error.name}."):
             raise ConfigError(

@@ -11,6 +11,7 @@ from netspy.messages.request import Request
 from netspy.messages.response import Response
 from netspy.observe.counters import Counters
 from netspy.observe.log import Logger, get_logger
+from netspy.spiders.loading import may_start
 
 if TYPE_CHECKING:
     from netspy.launch.single import Running
@@ -172,12 +173,14 @@ class BaseParser:
         """
         from netspy.launch import start
 
+        may_start(self)
         return start(self, processes=processes)
 
     def run(self) -> RunSummary:
         """As `start`, in this process, for programs: prints no summary, never exits, raises ConfigError."""
         from netspy.launch.single import run_single
 
+        may_start(self)
         return run_single(self).summary
 
     def begin_run(self) -> None:

@@ -12,6 +12,7 @@ from netspy.messages.request import Request
 from netspy.messages.response import Response
 from netspy.spiders.base import BaseParser
 from netspy.spiders.distributed import Spider
+from netspy.spiders.loading import may_start
 
 if TYPE_CHECKING:
     from netspy.engine.page import Page
@@ -165,4 +166,5 @@ class BatchSpider(Spider):
         """
         from netspy.launch import start_monitor
 
+        may_start(self)
         return start_monitor(self, once=once)
