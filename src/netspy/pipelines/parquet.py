@@ -12,10 +12,34 @@ from netspy.errors import MissingExtraError, PipelineError
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.filenames import file_stem
 from netspy.pipelines.parquet_segment import Say, Segment, take_over, with_logs
+from netspy.pipelines.parquet_types import arrow_type, kind_from_arrow, merge
 from netspy.pipelines.values import as_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+def schema_of(folder: str | Path) -> Any:
+    """The pyarrow.Schema by which all finished files of a table's folder are one table, whatever types each has.
+
+    For `pyarrow.dataset.dataset(folder, schema=schema_of(folder))`, which by itself takes the first file's schema for
+    that of all. Raises FileNotFoundError when there is no file yet.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    types: dict[str, Any] = {}
+    paths = sorted(Path(folder).glob("part-*.parquet"))
+    if not paths:
+        raise FileNotFoundError(
+            f"{folder} has no finished Parquet file; does the crawl that writes it still run?"
+        )
+    for path in paths:
+        for field in pq.read_schema(path):
+            known = types.setdefault(field.name, field.type)
+            if known != field.type:
+                types[field.name] = arrow_type(merge(kind_from_arrow(known), kind_from_arrow(field.type)))
+    return pa.schema(list(types.items()))
 
 
 class ParquetPipeline(BasePipeline):

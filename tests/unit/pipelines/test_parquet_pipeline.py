@@ -21,7 +21,7 @@ from kinds_of_values import ITEM, Unstorable, XPathText
 from netspy.errors import ItemError, PipelineError
 from netspy.pipelines import parquet_segment
 from netspy.pipelines.loader import load_pipelines
-from netspy.pipelines.parquet import ParquetPipeline
+from netspy.pipelines.parquet import ParquetPipeline, schema_of
 from netspy.pipelines.parquet_types import NULL, Kind, kind_of, merge
 from netspy.settings import Settings
 
@@ -200,6 +200,27 @@ def test_a_column_that_was_only_none_gets_its_type_later(pipeline, out) -> None:
     pipeline.close()
     assert str(pq.read_schema(files(out)[0]).field("a").type) == "int64"
     assert [row["a"] for row in read(out)] == [None, 5]
+
+
+def test_files_whose_types_differ_are_read_as_one_table(settings, out) -> None:
+    rows = [
+        {"n": None, "price": 1, "odd": 7},
+        {"n": 5, "price": 0.5, "late": "x"},
+        {"n": 6, "price": Decimal("2.50"), "odd": "seven"},
+    ]
+    for row in rows:  # a file for each
+        made = ParquetPipeline()
+        made.settings = settings
+        made.save_items("t", [row])
+        made.close()
+    found = pa.dataset.dataset(out / "t", schema=schema_of(out / "t")).to_table().to_pylist()
+    assert found == [
+        {"n": None, "price": "1", "odd": "7", "late": None},
+        {"n": 5, "price": "0.5", "odd": None, "late": "x"},
+        {"n": 6, "price": "2.50", "odd": "seven", "late": None},
+    ]
+    with pytest.raises(FileNotFoundError, match="no finished Parquet file"):
+        schema_of(out / "nothing")
 
 
 def test_mixed_types_are_said_once(settings, out) -> None:
