@@ -16,6 +16,7 @@ from netspy.messages.request import Request
 from netspy.observe.alerts import Alerts
 from netspy.policy.run_scope import RunScope, run_scope
 from netspy.redisio import client as clients
+from netspy.redisio.link import cancellable
 from netspy.settings import Settings
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class SharedView:
 
     async def look(self) -> Status:
         """One snapshot. Raises what the client raises while Redis is away."""
-        return await read_status_async(self._client, self._scope, self._settings)
+        return await cancellable(read_status_async(self._client, self._scope, self._settings))
 
     def once(self, alerts: Alerts, kind: str, message: str) -> None:
         """Raise the alert, unless another node has done so within WARNING_INTERVAL. On the loop."""

@@ -33,6 +33,7 @@ class Shelf:
         self._tie = 0
         self._takers: deque[asyncio.Future[Lease | None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self._closed = False
         self.waiting = 0
 
@@ -72,10 +73,11 @@ class Shelf:
             return
         at = self._later[0][0]
         if self._timer is not None:
-            if self._timer.when() <= at + 0.001 and not self._timer.cancelled():
+            if self._timer_at <= at + 0.001:
                 return
             self._timer.cancel()
         loop = asyncio.get_running_loop()
+        self._timer_at = at  # uvloop's handle of a call that is due at once doesn't know its time
         self._timer = loop.call_later(max(at - self._clock(), 0.0), self._due)
 
     def _due(self) -> None:

@@ -25,6 +25,21 @@ class StoreFullError(Exception):
     """The server refused to grow: its memory is at maxmemory. Nothing was done."""
 
 
+async def cancellable(call: Awaitable[T]) -> T:
+    """What `call` on redis-py's asyncio client gives; a cancellation that the client lost is raised at its end.
+
+    It sends with asyncio.wait_for, which until Python 3.12 loses one that comes together with the end of sending. Whoever
+    cancelled would wait for ever for a task that goes on.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        return await call
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
+
+
 class AsyncLink:
     """Calls on one server from one event loop.
 
@@ -76,7 +91,7 @@ class AsyncLink:
         failures = 0
         while True:
             try:
-                answer = await send()
+                answer = await cancellable(send())
             except Exception as error:
                 trouble = clients.trouble_of(error)
                 if trouble == "full":

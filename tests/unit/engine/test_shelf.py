@@ -109,3 +109,27 @@ async def test_startable_counts_only_what_a_slot_could_take_now():
     await it.take()
     assert it.startable() == 0
     assert it.full_sites(4) == ["aaaaaaaa"]
+
+
+def test_a_site_that_is_due_within_the_loops_own_millisecond_is_served_without_an_error():
+    """uvloop calls it at once then, with a handle that doesn't know its time."""
+    import uvloop
+    errors = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context))
+        it = shelf(DOWNLOAD_DELAY=0.0014)
+        for first in range(0, 200, 2):
+            it.add(
+                [
+                    lease(first, f"{first:08d}"),
+                    lease(first + 1, f"{first:08d}"),
+                    lease(first, f"x{first:07d}"),
+                ]
+            )
+            it.add([lease(first + 1, f"x{first:07d}")])
+            for _ in range(4):
+                await it.take()
+
+    uvloop.run(main())
+    assert errors == []
