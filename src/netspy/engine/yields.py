@@ -19,7 +19,7 @@ from netspy.errors import InvalidUrlError, ItemError, SerializationError, Spider
 from netspy.messages.callbacks import callback_problem, name_of
 from netspy.messages.entry import NewEntry
 from netspy.messages.item import Item
-from netspy.messages.records import class_path, is_record, raw_row, row_of
+from netspy.messages.records import class_path, fields_of, is_record, raw_row, row_of
 from netspy.messages.request import Request
 from netspy.messages.row import Row
 from netspy.messages.urls import require_http
@@ -38,7 +38,9 @@ class Origin:
     yields: the task is its identity). `salt` keeps apart what is alike in two batches.
     """
 
-    __slots__ = ("bypass", "generator", "identity", "label", "ordinal", "salt", "task", "url")
+    __slots__ = (
+        "bypass", "generator", "handed_over", "identity", "label", "ordinal", "refused", "salt", "task", "url",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -58,6 +60,8 @@ class Origin:
         self.bypass = bypass
         self.ordinal = 0
         self.generator: Any = None
+        self.refused = ""  # why a value was refused, the first one
+        self.handed_over = False  # some of its values are in the frontier
 
     def where(self) -> str:
         """`Spider.parse (main.py:14), while handling URL`."""
@@ -132,7 +136,7 @@ class Sorter:
         if kind is Request:
             self._request(out, value, origin)
         elif kind is dict:
-            out.rows.append(Out(Row(self._table, value.copy()), None))  # users may go on with theirs
+            out.rows.append(Out(Row(self._table, fields_of(value)), None))
         elif value is None:
             return
         elif isinstance(value, Request):
@@ -143,7 +147,7 @@ class Sorter:
             for inner in value:
                 self.sort(out, inner, origin)
         elif isinstance(value, dict):
-            out.rows.append(Out(Row(self._table, dict(value)), None))
+            out.rows.append(Out(Row(self._table, fields_of(value)), None))
         elif is_record(kind):
             self._item(out, value, origin)
         elif callable(value) and not isinstance(value, type):
@@ -170,6 +174,7 @@ class Sorter:
 
     def _refuse(self, origin: Origin, text: str) -> None:
         self._counters.inc("parse_error")
+        origin.refused = origin.refused or text
         self._complain(origin, text)
 
     def _complain(self, origin: Origin, text: str) -> None:
@@ -199,6 +204,7 @@ class Sorter:
             payload: Any = request.pack() if self._shared else request
         except InvalidUrlError as error:
             self._counters.inc("invalid_url")
+            origin.refused = origin.refused or str(error)
             if len(self._bad_urls) < _BAD_URLS_REMEMBERED and request.url not in self._bad_urls:
                 self._bad_urls.add(request.url)
                 self._log.warning("{}: request skipped: {}", origin.where(), error)

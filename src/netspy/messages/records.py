@@ -28,7 +28,7 @@ from netspy.messages.row import Row
 from netspy.messages.validation import AS_THEY_ARE, checker, model_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 _ATOMS = frozenset({str, int, float, bool, type(None), bytes, datetime, date, time, timedelta, Decimal, UUID})
 
@@ -92,7 +92,7 @@ def row_of(value: Any, *, validate: bool, mark: bool = True) -> tuple[Row, bytes
 def _row_of(value: Any, *, validate: bool, mark: bool) -> tuple[Row, bytes | None]:
     cls: type = type(value)
     if isinstance(value, Item):
-        fields = _fields_of(value)
+        fields = fields_of(value.to_dict())
         update = value.update_key if isinstance(value, UpdateItem) else None
         row = Row(value.table_name, fields, value.pipelines, update, value.unique_key)
         fingerprint = bytes.fromhex(value.fingerprint) if mark else None
@@ -117,12 +117,21 @@ def _row_of(value: Any, *, validate: bool, mark: bool) -> tuple[Row, bytes | Non
     return row, fingerprint
 
 
+def fields_of(item: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The fields as they are now: users may go on with the lists and dicts in them."""
+    if _ATOMS.issuperset(map(type, item.values())):
+        return dict(item)
+    return {name: value if type(value) in _ATOMS else _plain(value) for name, value in item.items()}
+
+
 def raw_row(value: Any) -> Row:
     """What can be kept of an item that was refused: its fields as they are. Never raises."""
     cls: type = type(value)
     try:
         if isinstance(value, Item):
-            return Row(value.table_name, _fields_of(value), _names(value.pipelines), None, value.unique_key)
+            return Row(
+                value.table_name, fields_of(value.to_dict()), _names(value.pipelines), None, value.unique_key
+            )
         kind = kind_of(cls)
         if kind is not None:
             fields = _as_set(value) if _is_model(cls) else kind.dump(value)
@@ -207,11 +216,6 @@ def _by_name(cls: type, fields: tuple[str, ...]) -> Callable[[Any], dict[str, An
     return dump
 
 
-def _fields_of(item: Item) -> dict[str, Any]:
-    """The fields as they are now: the user may go on with the lists and dicts in them."""
-    return {name: value if type(value) in _ATOMS else _plain(value) for name, value in item.to_dict().items()}
-
-
 def _is_model(cls: Any) -> bool:
     return callable(getattr(cls, "model_dump", None)) and hasattr(cls, "model_fields")
 
@@ -268,6 +272,6 @@ def _plain(value: Any) -> Any:
     if kind is set:
         return value.copy()
     if isinstance(value, Item):
-        return _fields_of(value)
+        return fields_of(value.to_dict())
     dump = _dumper(kind)
     return value if dump is None else dump(value)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import re
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import msgspec
@@ -128,10 +129,12 @@ def test_a_report_names_the_line_that_yielded(sorter, log):
 
 
 def test_dicts_and_items_are_taken_as_they_are_at_the_yield(sorter):
-    row, item = {"n": 1}, Item(n=1)
-    out = sort(sorter, row, item)
+    row, item = {"n": 1, "tags": ["a"]}, Item(n=1, tags=["a"])
+    out = sort(sorter, row, item, OrderedDict(row))
     row["n"] = item.n = 2
-    assert [one.row.data for one in out.rows] == [{"n": 1}, {"n": 1}]
+    row["tags"].append("b")
+    item.tags.append("b")
+    assert [one.row.data for one in out.rows] == [{"n": 1, "tags": ["a"]}] * 3
 
 
 def test_items_carry_table_keys_pipelines_and_fingerprint(sorter):
