@@ -23,7 +23,7 @@ from netspy.pipelines.loader import load_pipelines, pipeline_name
 from netspy.pipelines.sqlite import SqlitePipeline
 from netspy.pipelines.verdict import UnavailableError
 from netspy.pipelines.writer import BatchWriter
-from netspy.settings import Settings
+from netspy.settings import Settings, hide_password
 from support.bulk_server import BulkServer
 
 if TYPE_CHECKING:
@@ -33,6 +33,15 @@ if TYPE_CHECKING:
 URL = os.environ.get("STORE_URL", "")
 REAL = URL.startswith("http")
 only_imitated = pytest.mark.skipif(REAL, reason="needs a server that fails on command")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _server_is_there() -> None:
+    if REAL:
+        try:
+            opened(Settings(ELASTICSEARCH_HOSTS=[URL])).close()
+        except (UnavailableError, ConfigError) as error:
+            pytest.exit(f"URL={hide_password(URL)}: {error}", returncode=2)
 
 
 @pytest.fixture

@@ -34,6 +34,18 @@ REAL = URL.startswith("mongodb")
 only_imitated = pytest.mark.skipif(REAL, reason="needs a server that fails on command")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _server_is_there() -> None:
+    if REAL:
+        pipeline = MongoPipeline()
+        pipeline.settings = Settings(MONGO_URI=URL)
+        try:
+            pipeline.open()
+        except pymongo.errors.PyMongoError as error:
+            pytest.exit(f"URL={pipeline.where()}: {error}", returncode=2)
+        pipeline.close()
+
+
 @pytest.fixture(autouse=True)
 def _newer_pymongo(monkeypatch: pytest.MonkeyPatch) -> None:
     """mongomock's bulk writes don't know an argument that newer versions of PyMongo hand them."""
