@@ -22,6 +22,7 @@ from netspy.pipelines.sqlite_schema import (
     declared_type,
     fold,
     insert_sql,
+    kept,
     quoted,
     update_sql,
     would_change,
@@ -30,7 +31,7 @@ from netspy.pipelines.values import as_sheet
 from netspy.sqlio.sqlite_file import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _BUSY_S = 10.0  # how long a statement waits for another process' transaction before "database is locked"
 # Another try can help with these (https://www.sqlite.org/rescode.html); the others are the fault of the rows.
@@ -57,7 +58,7 @@ class SqlitePipeline(BasePipeline):
     - A missing table is made, a new field becomes a new column (also of a table that you made; it is
       logged). A new column gets the type that its first values share, else none. In a table of ours a
       column whose type would alter a value ('007' in an INTEGER column) loses its type, so that what went
-      in comes out.
+      in comes out. In a table that you made, a number that its column would round fails its row.
     - Items with `__unique_key__` get a UNIQUE index and are upserted: a row delivered twice is stored once,
       and the fields of the later one win. SQLite takes NULLs for different, so a row whose key is None is
       always new.
@@ -110,9 +111,7 @@ class SqlitePipeline(BasePipeline):
                 self._index(db, target, keys)
             for shape, same in groupby(rows, key=tuple):
                 found = _columns(target, shape)
-                values = [
-                    [bound(v, c.affinity) for v, c in zip(row.values(), found, strict=True)] for row in same
-                ]
+                values = [_parameters(target, found, row.values()) for row in same]
                 db.executemany(insert_sql(target.name, [c.name for c in found], keys), values)
         self._indexed.add(fold(table))
         return True
@@ -141,9 +140,7 @@ class SqlitePipeline(BasePipeline):
                 into, where = _columns(target, changed), _columns(target, keys)
                 sql = update_sql(target.name, [c.name for c in into], [c.name for c in where])
                 values = [row[name] for name in changed] + [row[name] for name in keys]
-                done = db.execute(
-                    sql, [bound(v, c.affinity) for v, c in zip(values, [*into, *where], strict=True)]
-                )
+                done = db.execute(sql, _parameters(target, [*into, *where], values))
                 if done.rowcount == 0:
                     raise ItemError(
                         f"no row of table {table!r} has {', '.join(f'{k}={row[k]!r}' for k in keys)}"
@@ -325,6 +322,15 @@ class SqlitePipeline(BasePipeline):
                 f"table {table.name!r} holds rows with equal {keys}, so it can't keep them unique; "
                 "delete the duplicates, or store into another table"
             ) from error
+
+
+def _parameters(table: Table, columns: Sequence[Column], values: Iterable[Any]) -> list[Any]:
+    """The values as SQLite can keep them. Raises ItemError for one that a column of the user's table would alter."""
+    made = [bound(value, column.affinity) for value, column in zip(values, columns, strict=True)]
+    if not table.own:
+        for value, column in zip(made, columns, strict=True):
+            kept(value, column.affinity)
+    return made
 
 
 def _columns(table: Table, names: Sequence[str]) -> list[Column]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import ItemError
@@ -84,6 +85,29 @@ def bound(value: Any, affinity: str) -> str | int | float | bytes | None:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     return text_of(value)
+
+
+def kept(value: Any, affinity: str) -> Any:
+    """A bound value. Raises ItemError when a column of that affinity would keep another number in its place."""
+    if affinity not in _NUMERIC:
+        return value
+    if type(value) is str and _NUMBER_TEXT.fullmatch(value):
+        if not _same_number(value.strip(), affinity):
+            raise ItemError(
+                f"a SQLite column of type {affinity} would keep {value!r:.60} as {float(value)!r}"
+            )
+    elif affinity == "REAL" and type(value) is int and int(float(value)) != value:
+        raise ItemError(f"a SQLite column of type REAL would keep {value} as {float(value)!r}")
+    return value
+
+
+def _same_number(text: str, affinity: str) -> bool:
+    try:
+        number = Decimal(text)
+    except ArithmeticError:  # an exponent beyond all bounds
+        return False
+    whole = affinity != "REAL" and abs(number) < _INT64 and number == number.to_integral_value()
+    return whole or Decimal(repr(float(number))) == number
 
 
 def declared_type(values: Iterable[Any]) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -186,6 +187,27 @@ def test_a_number_that_a_column_of_the_user_would_round_is_refused(pipeline, db)
     db.execute("CREATE TABLE t (v INTEGER)")
     with pytest.raises(ItemError, match="64 bits"):
         pipeline.save_items("t", [{"v": 2**64}])
+
+
+@pytest.mark.parametrize("declared", ["REAL", "NUMERIC", "DECIMAL(10,2)", "INTEGER"])
+@pytest.mark.parametrize(
+    "value", ["1.23456789012345678901", Decimal("0.12345678901234567890"), "1e400", "1e-400", "1e99999999999999999999"]
+)  # fmt: skip
+def test_digits_that_a_column_of_the_user_would_drop_are_refused(pipeline, db, declared, value) -> None:
+    db.execute(f"CREATE TABLE t (id INTEGER PRIMARY KEY, v {declared})")
+    pipeline.save_items("t", [{"id": 1, "v": "1.10"}, {"id": 2, "v": "007"}, {"id": 3, "v": "n/a"}])
+    assert db.execute("SELECT v FROM t").fetchall() == [(1.1,), (7,), ("n/a",)]
+    with pytest.raises(ItemError, match="would keep"):
+        pipeline.save_items("t", [{"id": 1, "v": value}])
+    with pytest.raises(ItemError, match="would keep"):
+        pipeline.update_items("t", [{"id": 1, "v": value}], ["id"])
+
+
+def test_a_whole_number_that_a_column_of_the_user_would_round_is_refused(pipeline, db) -> None:
+    db.execute("CREATE TABLE t (v REAL)")
+    pipeline.save_items("t", [{"v": 2**53}])
+    with pytest.raises(ItemError, match="9007199254740993 as"):
+        pipeline.save_items("t", [{"v": 2**53 + 1}])
 
 
 def test_text_of_a_str_subclass_is_text_and_an_object_is_the_items_fault(pipeline, db) -> None:
