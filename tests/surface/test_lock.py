@@ -1,0 +1,30 @@
+"""The lock file can be installed on every Python that is promised, the oldest included."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMISED = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["requires-python"]
+OLDEST = PROMISED.removeprefix(">=") + ".0"
+LOCKED = re.findall(
+    r"^([\w.-]+)==([^;\s]+)", (ROOT / "requirements-dev.lock").read_text(encoding="utf-8"), re.M
+)
+
+
+def test_the_lock_names_what_there_is_to_install():
+    assert re.fullmatch(r"3\.\d+\.0", OLDEST)
+    assert len(LOCKED) > 100
+
+
+@pytest.mark.parametrize(("name", "version"), LOCKED, ids=[name for name, _ in LOCKED])
+def test_a_locked_package_runs_on_the_oldest_python(name, version):
+    installed = metadata(name)
+    assert installed["Version"] == version, "run make venv"
+    assert OLDEST in SpecifierSet(installed["Requires-Python"] or "")
