@@ -9,24 +9,23 @@ that are known when it does.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from netspy import crash
-from netspy.engine.callbacks import kind_of
 from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike, LoggerLike
 from netspy.engine.item_buffer import ItemBuffer
 from netspy.engine.outbox import Outbox
 from netspy.engine.parts import TaskParts
 from netspy.engine.standing import Standing
-from netspy.engine.task_drawing import CHUNK, TaskDrawing
+from netspy.engine.task_drawing import CHUNK, NothingTakenError, TaskDrawing
+from netspy.engine.task_fetching import fetched, travelling
 from netspy.engine.threads import CallbackPool
 from netspy.engine.waiting import happens
 from netspy.engine.yields import Sorter, failure, user_line
-from netspy.errors import SpiderError, StoreLostError
+from netspy.errors import SerializationError, SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import NewEntry, TaskMark
 from netspy.observe.faults import MAX_TEXT, what
@@ -222,15 +221,17 @@ class Feeder:
         if fetch is None or len(tasks) >= limit:
             return tasks
         try:
-            rows = await self._call(fetch, limit - len(tasks))
-            rows = [] if rows is None else list(rows)
+            rows = await fetched(fetch, limit - len(tasks), self._pool)
         except Exception as error:
             self._fetch_failed(failure(error))
             return tasks or None
         self._fetch_errors = 0
         if rows and self._parts.adopt is not None:
             # In the source's leased list before anything else: a node that dies from here on loses none of them.
-            adopted = await self._parts.adopt(rows)
+            try:
+                adopted = await self._parts.adopt(rows)
+            except SerializationError:
+                adopted = await self._parts.adopt(self._without_bad(rows))
             self._remember(adopted)
             if crash.armed:
                 crash.reached("after_fetch_tasks")
@@ -245,11 +246,13 @@ class Feeder:
         if self._fetch_errors > self._settings.SPIDER_MAX_RETRY_TIMES and not self._keep_alive:
             self._on_failure(f"{text}, {self._fetch_errors} times in a row")
 
-    async def _call(self, function: Callable[..., Any], *args: Any) -> Any:
-        if kind_of(function) == "coroutine":
-            return await function(*args)
-        result = await self._pool.call(lambda: function(*args))
-        return await result if inspect.isawaitable(result) else result
+    def _without_bad(self, rows: Sequence[Any]) -> list[Any]:
+        """Those that can travel: one that can't takes no other one along."""
+        good, trouble = travelling(rows)
+        for why in trouble:
+            self._counters.fail("fetch_tasks")
+            self._complaints.error("travel", f"{self._spider.name}.fetch_tasks: {why}; it is left out")
+        return good
 
     def _remember(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
@@ -322,6 +325,9 @@ class Feeder:
             return task, None
         try:
             return task, await self._drawing.requests_of(task)
+        except NothingTakenError as error:  # said already, and it will not get better
+            await self._fail(task, str(error), "task_requests")
+            return task, None
         except (Exception, SystemExit) as caught:
             await self._raised(task, failure(caught))
             return task, None

@@ -15,6 +15,7 @@ from netspy.engine.parts import TaskParts
 from netspy.engine.standing import Standing
 from netspy.engine.threads import CallbackPool
 from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, is_async
+from netspy.errors import SpiderError
 from netspy.messages.entry import NewEntry, TaskMark
 from netspy.messages.request import Request
 from netspy.observe.faults import MAX_TEXT
@@ -22,6 +23,10 @@ from netspy.tasks.contract import Task
 
 CHUNK = 500
 _PAUSE_S = 0.05
+
+
+class NothingTakenError(SpiderError):
+    """A task yielded something, and nothing of it could be taken."""
 
 
 class TaskDrawing:
@@ -53,7 +58,9 @@ class TaskDrawing:
         self._stopping = stopping
 
     async def requests_of(self, task: Task) -> list[NewEntry]:
-        """The last requests of a task; all before them are in the frontier already. Raises what the user's code raises."""
+        """The last requests of a task; all before them are in the frontier already. Raises what the user's code raises,
+        NothingTakenError.
+        """
         identity = b"t" + task.token.encode()
         if self._reusable:
             # What an earlier round of the same row crawled is no repeat.
@@ -66,7 +73,10 @@ class TaskDrawing:
             salt=self._parts.salt(task.token),
             bypass=True,
         )
-        return (await self._drawn(task, origin)).children
+        out = await self._drawn(task, origin)
+        if origin.refused and not (out or origin.handed_over):
+            raise NothingTakenError(origin.refused)
+        return out.children
 
     def mark(self, task: Task, *, fed: bool = True) -> TaskMark:
         """What the frontier is told of a task with its requests; `fed`: these were the last ones."""
@@ -116,7 +126,7 @@ class TaskDrawing:
         if later is not None:
             return await self._drawn_async(task, later, origin, take)
         while out.more:
-            await self._put_chunk(task, out)
+            await self._put_chunk(task, out, origin)
             out = await self._pool.call(more)
         self._keep_rows(out)
         return out
@@ -130,7 +140,7 @@ class TaskDrawing:
             async for value in result:
                 take(out, value)
                 if len(out) >= CHUNK:
-                    await self._put_chunk(task, out)
+                    await self._put_chunk(task, out, origin)
                     out = Yielded()
         else:
             for value in as_iterator(await result) or ():
@@ -138,8 +148,9 @@ class TaskDrawing:
         self._keep_rows(out)
         return out
 
-    async def _put_chunk(self, task: Task, out: Yielded) -> None:
+    async def _put_chunk(self, task: Task, out: Yielded, origin: Origin) -> None:
         """A part of a task's requests: the task stays open until the rest is there too."""
+        origin.handed_over = True
         self._keep_rows(out)
         await self._outbox.put(out.children, tasks=[self.mark(task, fed=False)])
         self._standing.fed += len(out.children)

@@ -163,7 +163,7 @@ async def _run(
         ended.outcome, totals, signal=ended.signal, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO
     )
     if outcome in {"nothing_to_do", "all_failed"} and not (totals["request_failed"] or totals["item_failed"]):
-        spider.logger.warning("nothing was crawled: {}", spider.why_nothing() or _why_nothing(totals))
+        spider.logger.warning("nothing was crawled: {}", _why_nothing(totals, spider.why_nothing()))
     summary = summaries.build(
         spider.counters, spider=spider.name, kind=spider.kind, outcome=outcome, code=code, started=started,
         finished=finished, elapsed_s=(finished - started).total_seconds(),
@@ -175,7 +175,11 @@ async def _run(
     return Done(summary, settings)
 
 
-def _why_nothing(totals: dict[str, int]) -> str:
+def _why_nothing(totals: dict[str, int], own: str | None) -> str:
+    if totals["tasks_taken"]:
+        return f"task_requests yielded no request for {totals['tasks_taken']} task(s)"
+    if own:
+        return own
     if totals["dedup_dropped"]:
         return f"all {totals['dedup_dropped']} request(s) were known from before"
     if totals["invalid_url"] or totals["parse_error"]:

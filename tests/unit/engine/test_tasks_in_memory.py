@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -163,28 +164,119 @@ def test_task_requests_may_be_written_in_any_way(kind):
     assert rows == [{"task": "http://x.invalid/page" if kind == "a text" else "t"}]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_fetch_tasks_brings_more_until_it_has_none(asynchronous):
-    left = list(range(30))
+@pytest.mark.parametrize(
+    "kind", ["plain", "generator", "coroutine", "async generator", "handed on", "too many"]
+)
+def test_fetch_tasks_brings_more_until_it_has_none(kind):
+    left, threads = list(range(30)), set()
 
     def take(limit):
+        threads.add(threading.current_thread().name)
+        limit = 30 if kind == "too many" else limit
         some, left[:limit] = left[:limit], []
-        return some
+        return some or None
 
     class Fetching(Plain):
-        if asynchronous:
+        if kind == "coroutine":
 
             async def fetch_tasks(self, limit):
                 return take(limit)
+
+        elif kind == "async generator":
+
+            async def fetch_tasks(self, limit):
+                for task in take(limit) or ():
+                    yield task
+
+        elif kind == "generator":
+
+            def fetch_tasks(self, limit):
+                yield from take(limit) or ()
+
+        elif kind == "handed on":
+
+            def fetch_tasks(self, limit):
+                return asyncio.sleep(0, tuple(take(limit) or ()))
 
         else:
 
             def fetch_tasks(self, limit):
                 return take(limit)
 
-    _, source, rows, _ = crawl(Fetching, ["pushed"], TASK_BATCH_SIZE=7)
+    _, source, rows, summary = crawl(Fetching, ["pushed"], TASK_BATCH_SIZE=7)
     assert {row["task"] for row in rows} == {"pushed", *range(30)}
     assert source.left() == []
+    assert summary.reasons == {}
+    on_the_loop = {"MainThread"} if "async" in kind or kind == "coroutine" else set()
+    assert {name for name in threads if not name.startswith("netspy-callback")} == on_the_loop
+
+
+@pytest.mark.parametrize("given", [{"id": 1}, "http://x.invalid/", b"1", 7])
+def test_fetch_tasks_that_gives_no_list_is_told_so_and_nothing_is_made_of_it(given):
+    class Wrong(Plain):
+        def fetch_tasks(self, limit):
+            return given
+
+    _, _, rows, summary = crawl(Wrong, [], SPIDER_MAX_RETRY_TIMES=0)
+    assert rows == []
+    assert summary.exit_code == 7
+    assert f"it returned {type(given).__name__} {given!r}; return a list of tasks" in summary.reason
+
+
+def test_a_fetched_task_that_cannot_travel_takes_no_other_one_along(capfd):
+    rounds = [[1, object(), 3]]
+
+    class Mixed(Plain):
+        def fetch_tasks(self, limit):
+            return rounds.pop() if rounds else []
+
+    _, source, rows, summary = crawl(Mixed, [])
+    assert sorted(row["task"] for row in rows) == [1, 3]
+    assert source.left() == []
+    assert summary.reasons == {"fetch_tasks": 1}
+    assert "Mixed.fetch_tasks: task <object object" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [mw.Request("no url"), 5, "mailto:somebody"])
+def test_a_task_of_which_nothing_can_be_taken_has_failed(wrong):
+    told = []
+
+    class Wrong(Plain):
+        def task_requests(self, task):
+            if task == "half":
+                yield from super().task_requests(task)
+            yield wrong
+
+        def task_done(self, task):
+            told.append(f"done {task}")
+
+        def task_failed(self, task):
+            told.append(f"failed {task}")
+
+    _, source, rows, summary = crawl(Wrong, ["whole", "half"])
+    assert rows == [{"task": "half"}]
+    assert sorted(told) == ["done half", "failed whole"]
+    [(task, why)] = source.failures
+    assert task == "whole"
+    assert repr(wrong) in why or "URL" in why or "can't take" in why
+    assert summary.reasons == {"task_requests": 1}
+
+
+def test_tasks_that_yield_nothing_are_done_and_the_end_says_that_there_were_some(capfd):
+    told = []
+
+    class Nothing(Plain):
+        def task_requests(self, task):
+            return None
+
+        def task_done(self, task):
+            told.append(task)
+
+    _, source, _, summary = crawl(Nothing, [1, 2])
+    assert sorted(told) == [1, 2]
+    assert (source.left(), source.failures) == ([], [])
+    assert summary.outcome == "nothing_to_do"
+    assert "task_requests yielded no request for 2 task(s)" in capfd.readouterr().err
 
 
 def test_fetch_tasks_that_always_raises_is_a_failed_run():
