@@ -118,14 +118,48 @@ def test_rows_of_a_queue_are_stored_with_table_and_key_and_the_queue_is_empty(qu
     assert (again.summary["items"], again.summary["outcome"]) == (0, "nothing_to_do")
 
 
+KILLERS = """
+import os
+import signal
+
+from netspy.pipelines.sqlite import SqlitePipeline
+
+calls = 0
+
+
+def die(point, at):
+    global calls
+    if os.environ.get("DIE") == point:
+        calls += 1
+        if calls == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def clean(row):
+    die("read", 250)
+    return row
+
+
+class Store(SqlitePipeline):
+    def save_items(self, table, items):
+        die("cleaned", 3)
+        stored = super().save_items(table, items)
+        die("stored", 3)
+        return stored
+"""
+
+
 @pytest.mark.slow
-def test_a_consumer_killed_between_store_and_acknowledgement_loses_nothing(queue):
+@pytest.mark.parametrize("point", ["read", "cleaned", "stored", "before_ack"])
+def test_a_consumer_killed_at_any_step_loses_nothing(queue, point):
     queue.write(books(700))
-    settings = ["-s", "ITEM_BATCH_SIZE=100"]
-    killed = queue.consume("-o", "out.db", "--once", *settings, NETSPY_CRASH_AT="before_ack:3")
+    (queue.folder / "killers.py").write_text(KILLERS)
+    command = ["--pipeline", "killers.Store", "--clean", "killers.py:clean", "--once"]
+    command += ["-s", "ITEM_BATCH_SIZE=100", "-s", "SQLITE_PATH=out.db"]
+    killed = queue.consume(*command, DIE=point, NETSPY_CRASH_AT=f"{point}:3")
     killed.check(-signal.SIGKILL)
-    assert 200 < sum(queue.stored().values()) < 700
-    result = queue.consume("-o", "out.db", "--once", *settings).check()
+    assert sum(queue.stored().values()) == (200 if point in {"read", "cleaned"} else 300)
+    result = queue.consume(*command).check()
     assert queue.stored() == Counter(range(700))
     # What the killed one had stored and not acknowledged comes again; the key keeps it single.
     assert 700 > result.summary["items"] >= 400 or "kafka" in queue.address
