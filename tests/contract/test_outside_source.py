@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import uuid
 
 import pytest
@@ -93,3 +95,18 @@ def test_an_opening_that_fails_raises_and_leaves_no_thread():
         pytest.fail("there is no such source")
     assert told == []
     assert threading.active_count() == before
+
+
+def test_ctrl_c_while_the_store_takes_a_piece_leaves_no_doubt_whether_it_has_it(redis_url):
+    with OutsideSource(Settings(REDIS_URL=redis_url), uuid.uuid4().hex) as outside:
+        taken = outside.source.add
+
+        async def add(values) -> None:
+            await taken(values)
+            os.kill(os.getpid(), signal.SIGINT)  # the store has them, the caller doesn't know it yet
+            await asyncio.sleep(0.05)
+
+        outside.source.add = add
+        with pytest.raises(KeyboardInterrupt):
+            outside.add([1, 2, 3])
+        assert outside.added == 3 == outside.backlog().waiting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from netspy.assembly.tasks import from_outside, make_source
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from netspy.tasks.contract import Backlog
 
 _CLOSE_S = 10.0
+_LAST_S = 1.0  # for what is under way at Ctrl-C, so that it is known how it ended
 
 
 class OutsideSource:
@@ -40,6 +42,7 @@ class OutsideSource:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="netspy-outside", daemon=True)
         self.source: Any = None
+        self.added = 0  # values that are stored
 
     def __enter__(self) -> Self:
         """Connect. Raises ConfigError, StoreUnavailableError."""
@@ -62,8 +65,14 @@ class OutsideSource:
             self._on_outage(away, seconds)
 
     def add(self, values: Sequence[Any]) -> None:
-        """Push; they are stored when this returns. Raises SerializationError with none of them pushed."""
-        self._call(self.source.add(values))
+        """Push; they are stored when this returns. Raises SerializationError with none of them pushed. After Ctrl-C
+        `added` tells whether they are.
+        """
+        self._call(self._add(values))
+
+    async def _add(self, values: Sequence[Any]) -> None:
+        await self.source.add(values)
+        self.added += len(values)
 
     def backlog(self) -> Backlog:
         """What the source says of itself."""
@@ -71,7 +80,13 @@ class OutsideSource:
         return found
 
     def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        call = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return call.result()
+        except KeyboardInterrupt:
+            with suppress(Exception):  # whatever it came to: it was given up
+                call.result(_LAST_S)
+            raise
 
     def __exit__(self, *_: object) -> None:
         self._leave()

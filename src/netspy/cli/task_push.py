@@ -70,20 +70,19 @@ def push(
     source_file = _File(file, _format(file, form), from_line)
     pushed = _Pushed(skip_bad=skip_bad, total=source_file.check(skip_bad=skip_bad))
     with _serving(target.settings) as settings:
+        source = OutsideSource(settings, target.list_name, on_outage=_say_outage)
         try:
-            with (
-                OutsideSource(settings, target.list_name, on_outage=_say_outage) as source,
-                source_file.lines() as lines,
-            ):
+            with source, source_file.lines() as lines:
                 while piece := pushed.piece(lines):
                     source.add(piece)
-                    pushed.add(len(piece))
+                    pushed.reach(source.added)
         except SerializationError as error:
             pushed.end_line()
             raise ConfigError(
                 f"lines {pushed.next_line} to {pushed.read_to}: {error}; none of them was pushed"
             ) from None
         except BaseException as error:
+            pushed.reach(source.added)
             pushed.end_line()
             if not isinstance(error, NetspyError | KeyboardInterrupt):
                 raise
@@ -198,12 +197,14 @@ class _Pushed:
                 break
         return values
 
-    def add(self, count: int) -> None:
-        """A piece has been pushed."""
+    def reach(self, count: int) -> None:
+        """So many are stored."""
         from netspy.observe.progress import rate_text
 
-        self.count += count
+        if count == self.count:
+            return
         self.next_line = self.read_to + 1
+        self.count = count
         rate = self._rate.update(self.count)
         if self._shows:
             of = f" of {self._total:,}" if self._total is not None else ""
