@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import netspy as mw
+from netspy.assembly import shared
 from netspy.cli import main
 from netspy.observe.log import without_passwords
 from netspy.testing.runner import run_script, start_script
@@ -124,6 +125,20 @@ def test_a_misspelt_setting_as_an_argument_of_the_spider_is_told(start, home):
         "keyword: SPIDER_THREAD_COUT is no setting; did you mean SPIDER_THREAD_COUNT?" in line
         for line in ended.lines
     )
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_start_that_waits_for_redis_says_for_what_and_how_long(start, home, processes, monkeypatch):
+    monkeypatch.setattr(shared, "START_NOTICE_S", 0.3)
+    spider = Shared(
+        site=home, REDIS_URL=f"redis://:hunter2@127.0.0.1:{closed_port()}/0", REDIS_START_TIMEOUT=1.0
+    )
+    ended = start(lambda: spider, processes=processes)
+    assert ended.code == 5
+    waits, error = ended.lines
+    assert "does not answer; waiting for it, at most 1 s (REDIS_START_TIMEOUT)" in waits
+    assert error.startswith("netspy: error: Redis at redis://:***@127.0.0.1")
+    assert "hunter2" not in ended.err
 
 
 def test_a_redis_that_is_not_there_for_several_processes(start, home):

@@ -17,12 +17,14 @@ from netspy.observe.alerts import Alerts
 from netspy.policy.run_scope import RunScope, run_scope
 from netspy.redisio import client as clients
 from netspy.redisio.link import cancellable
-from netspy.settings import Settings
+from netspy.settings import Settings, hide_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CONNECT_PAUSE_S = 0.2
+START_NOTICE_S = 2.0
+"""So long a start that waits for Redis says nothing."""
 
 
 def scope_of(spider: Any, settings: Settings) -> RunScope:
@@ -137,6 +139,7 @@ def check_shared(spider: Any, settings: Settings) -> None:
     """Whether the spider's names and its Redis can be used. Raises ConfigError, StoreUnavailableError."""
     view = ClusterView(spider, settings)
     began = time.monotonic()
+    said = False
     try:
         while True:
             try:
@@ -150,6 +153,9 @@ def check_shared(spider: Any, settings: Settings) -> None:
                 waited = time.monotonic() - began
                 if waited >= settings.REDIS_START_TIMEOUT:
                     raise clients.unavailable(settings.REDIS_URL, error, waited) from None
+                if waited >= START_NOTICE_S and not said:
+                    said = True
+                    _waits(spider.logger, settings)
                 time.sleep(_CONNECT_PAUSE_S)
             else:
                 return
@@ -185,10 +191,17 @@ def requeue_failed(spider: Any, settings: Settings, scope: RunScope) -> None:
 
 def _outages(built: Any, spider: Any, settings: Settings) -> Callable[[bool, float], None]:
     log = spider.logger
+    notice: asyncio.TimerHandle | None = None
 
     def tell(away: bool, seconds: float) -> None:
+        nonlocal notice
+        if notice is not None:
+            notice.cancel()
         if not built.opened:
-            return  # a start that fails says so itself, in one line
+            # A start that fails says so itself, in one line; before that only a long silence needs a word.
+            loop = asyncio.get_running_loop()
+            notice = loop.call_later(START_NOTICE_S, _waits, log, settings) if away else None
+            return
         if away:
             log.warning("Redis is away; waiting for it (nothing is lost, work goes on when it is back)")
             if spider.settings.REDIS_URL == "embedded":
@@ -200,6 +213,13 @@ def _outages(built: Any, spider: Any, settings: Settings) -> Callable[[bool, flo
         built.outage(away, seconds)
 
     return tell
+
+
+def _waits(log: Any, settings: Settings) -> None:
+    log.info(
+        "{} does not answer; waiting for it, at most {:g} s (REDIS_START_TIMEOUT)",
+        hide_password(settings.REDIS_URL), settings.REDIS_START_TIMEOUT,
+    )  # fmt: skip
 
 
 def revive_embedded(spider: Any, settings: Settings) -> None:
