@@ -142,6 +142,17 @@ async def test_a_node_that_wakes_up_too_late_changes_nothing(nodes, client):
     assert client.zrange(f"{BASE}:inflight", 0, -1) == [new.receipt]
 
 
+async def test_tasks_that_were_given_back_and_those_of_a_node_that_is_gone_count_as_waiting(nodes):
+    node, other = await nodes.node(), await nodes.node()
+    await node.add(["a", "b", "c"])
+    tasks = await node.take(2)
+    assert await other.backlog() == Backlog(1, 2, 5, 0)
+    await node.release(tasks[:1])
+    assert await other.backlog() == Backlog(2, 1, 5, 0)
+    nodes.clock.advance(LEASE + 1)
+    assert await other.backlog() == Backlog(3, 0, 5, 0)
+
+
 async def test_a_task_that_went_down_with_its_node_twice_comes_alone_and_first(nodes):
     node = await nodes.node()
     await node.add(["innocent", "deadly"])
@@ -362,13 +373,13 @@ async def test_a_full_server_still_gives_tasks_away_and_takes_new_ones_when_ther
         await node.settled(tasks[:2])
         await node.failed([(tasks[2], "no")])
         await node.release(tasks[3:])
-        assert await node.backlog() == Backlog(15, 2, 25, 1)
+        assert await node.backlog() == Backlog(17, 0, 25, 1)
         adding = asyncio.create_task(node.add(["late"]))
         done, _ = await asyncio.wait({adding}, timeout=0.3)
         assert not done
         server.ask("CONFIG", "SET", "maxmemory", "0")
         await asyncio.wait_for(adding, 10)
-        assert (await node.backlog()).waiting == 16
+        assert (await node.backlog()).waiting == 18
         server.ask("CONFIG", "SET", "maxmemory", "1")
         adding = asyncio.create_task(node.add(["never"]))
         await asyncio.sleep(0)
