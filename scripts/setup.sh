@@ -41,7 +41,7 @@ fi
 
 pip() { .venv/bin/python -m pip --disable-pip-version-check --no-input "$@"; }
 
-say "Installing $(grep -c '==' requirements-dev.lock) packages into .venv …"
+say "Installing $(grep -c '==' requirements-dev.lock) packages into .venv, once; that takes a minute or two …"
 pip install -qq -r requirements-dev.lock
 # What builds netspy is in the lock file too, so that nothing else is fetched.
 pip install -qq --no-deps --no-build-isolation --editable .
