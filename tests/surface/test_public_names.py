@@ -85,6 +85,7 @@ def test_exceptions_are_where_they_are_documented_and_of_one_tree():
         ("netspy.core.batch_store", "MemoryBatchStore"),
         ("netspy.core.batch_store", "MysqlBatchStore"),
         ("netspy.core.batch_store", "SqlBatchStore"),
+        ("netspy.core.batch_monitor", "BatchMonitor"),
         ("netspy.network.middleware", "DownloaderMiddleware"),
         ("netspy.utils.log", "get_logger"),
         ("netspy.testing", "LocalSite"),

@@ -31,7 +31,13 @@ def make_store(settings: Settings, task_table: str) -> BatchStore:
 
 def in_process(spider: Any) -> bool:
     """Whether the task table lives in this process, so that master and worker must, too."""
-    return isinstance(spider.store, MemoryBatchStore)
+    return spider.crawls_itself and isinstance(spider.store, MemoryBatchStore)
+
+
+def id_field_of(spider: Any) -> str:
+    """The column of a task row that names the task, as the store has it."""
+    name: str = spider.store.id_field or spider.settings.BATCH_TASK_ID_FIELD
+    return name
 
 
 def mark_now(spider: Any, task_id: Any, *, ok: bool) -> None:
@@ -43,9 +49,10 @@ def mark_now(spider: Any, task_id: Any, *, ok: bool) -> None:
 def unknown(spider: Any, ids: Sequence[Any]) -> str:
     """What to say of ids that the task table doesn't have."""
     named = ", ".join(repr(task_id) for task_id in list(ids)[:5]) + (" …" if len(ids) > 5 else "")
+    id_field = id_field_of(spider)
     return (
         f"{spider.name}.update_task({named}): {spider.task_table!r} has no such row; give the value of the row's "
-        f"{spider.settings.BATCH_TASK_ID_FIELD!r}, as in update_task(task[{spider.settings.BATCH_TASK_ID_FIELD!r}])"
+        f"{id_field!r}, as in update_task(task[{id_field!r}])"
     )
 
 
@@ -131,12 +138,25 @@ class _Waiting:
         return text
 
 
+class _PushedTasks(RedisTaskList):
+    """What the master has pushed, once the task table is known to be fit."""
+
+    def __init__(self, settings: Settings, keys: BatchKeys, store: BatchStore, **options: Any) -> None:
+        super().__init__(settings, keys.pending, identify=identify, **options)
+        self._store = store
+
+    async def open(self) -> None:
+        """Raises ConfigError for a task table that can't be used, StoreUnavailableError, besides what the list's raises."""
+        await in_thread(self._store.ensure_schema)
+        await super().open()
+
+
 def build_batch(built: Any, spider: Any, settings: Settings) -> TaskParts:
-    """The task side of a worker. Raises ConfigError for a task table that can't be used."""
-    spider.store.ensure_schema()
+    """The task side of a worker. Raises ConfigError for a wrong database URL."""
     keys = BatchKeys(built.namespace)
-    source = RedisTaskList(settings, keys.pending, identify=identify, on_outage=built.outage)
+    source = _PushedTasks(settings, keys, spider.store, on_outage=built.outage)
     built.waiters.append(source.give_up_waiting)
+    built.closers.append(spider.store.close)
     return TaskParts(
         source=source,
         adopt=None,
@@ -180,12 +200,13 @@ class BuiltPatrol:
             spider.store,
             self.queue,
             name=spider.name,
+            job=scope.ns,
             settings=settings,
             schedule=batch_schedule(settings),
             once=once,
             logger=spider.logger,
             alert=alert,
-            id_field=settings.BATCH_TASK_ID_FIELD,
+            id_field=id_field_of(spider),
             on_progress=on_progress,
         )
 

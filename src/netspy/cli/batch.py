@@ -54,6 +54,7 @@ Examples
 """
 
 FAILED_SHOWN = 20
+PATIENCE_S = 1.0  # somebody waits for the answer, and can ask again
 
 Spider = Annotated[
     str, typer.Argument(metavar="SPIDER", help="FILE[:CLASS] or MODULE[:CLASS] of a BatchSpider.")
@@ -94,6 +95,8 @@ def _spider(spider: str, arguments: list[str] | None, values: list[str] | None) 
 def _look(made: Any) -> Seen:
     """Ask the store. Raises ConfigError for a table that won't do, StoreUnavailableError."""
     store = made.store
+    if hasattr(store, "patience"):
+        store.patience = PATIENCE_S
     try:
         store.ensure_schema()
         counts = store.count_tasks()
@@ -120,10 +123,9 @@ def check(*, spider: Spider, arguments: ArgumentOption = None, values: SetOption
         raise ConfigError(problem)
     schedule = batch_schedule(settings)
     seen = _look(made)
-    columns = (settings.BATCH_TASK_ID_FIELD, settings.BATCH_TASK_STATE_FIELD, settings.BATCH_TASK_TIME_FIELD)
     rows = [
         ("database", seen.shown),
-        ("task table", f"{made.task_table}: key {columns[0]}, state {columns[1]}, time {columns[2]}"),
+        ("task table", f"{made.task_table}: {_columns(made.store, settings)}"),
         ("tasks", _counted(seen.counts)),
         ("index", "missing" if seen.advice else "as it should be"),
         ("last batch", _batch(seen.latest)),
@@ -194,6 +196,12 @@ def _crew(run: Status) -> list[tuple[str, str]]:
         ("workers", f"{run.live_nodes:,}"),
         ("open tasks", f"{run.open_tasks:,}"),
     ]
+
+
+def _columns(store: Any, settings: Settings) -> str:
+    key = store.id_field or settings.BATCH_TASK_ID_FIELD
+    state = getattr(store, "state_field", settings.BATCH_TASK_STATE_FIELD)
+    return f"key {key}, state {state}, time {getattr(store, 'time_field', settings.BATCH_TASK_TIME_FIELD)}"
 
 
 def _counted(counts: TaskCounts) -> str:

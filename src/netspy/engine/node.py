@@ -14,6 +14,7 @@ from netspy.engine.finish_watch import FinishWatch
 from netspy.engine.lease_keeper import LeaseKeeper
 from netspy.engine.leaving import Leaving
 from netspy.engine.machine import Machine
+from netspy.engine.opening import open_stores, unless_stopped
 from netspy.engine.parts import Ended, NodeState, Outcome, Parts
 from netspy.engine.seed_turn import SeedTurn
 from netspy.engine.standing import Standing
@@ -69,12 +70,15 @@ class Node:
 
     async def run(self) -> Ended:
         """From open to close."""
-        if not await self._open():
-            assert self._stopping is not None  # noqa: S101 - only then it is not open
-            return self._stopping
         self._finished = asyncio.get_running_loop().create_future()
         if self._stopping is not None:
             self._finished.set_result(self._stopping)
+        if not await unless_stopped(open_stores(self._p), self._finished):
+            return await self._finished
+        for warning in self._frontier.warnings:
+            self._log.warning("{}", warning)
+        if self._p.on_open is not None:
+            await asyncio.to_thread(self._p.on_open)
         turn = self._put_together()
         try:
             await self._start(turn)
@@ -96,27 +100,6 @@ class Node:
                 last_look=self._watch.look if self._p.observe is not None else None,
                 aborted=self._stopping is None or self._stopping.outcome == "store_lost",
             ).leave()
-
-    async def _open(self) -> bool:
-        """False when it was told to stop while it waited for a store that is away: the store is not lost then."""
-        try:
-            await self._frontier.open()
-        except StoreLostError:
-            if self._stopping is None:
-                raise
-            await self._frontier.close()
-            return False
-        if self._p.tasks is not None:
-            try:
-                await self._p.tasks.source.open()
-            except BaseException:
-                await self._frontier.close()
-                raise
-        for warning in self._frontier.warnings:
-            self._log.warning("{}", warning)
-        if self._p.on_open is not None:
-            await asyncio.to_thread(self._p.on_open)
-        return True
 
     def _put_together(self) -> SeedTurn:
         """Make the parts; none of them runs yet."""

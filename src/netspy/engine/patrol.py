@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -31,8 +31,8 @@ from netspy.tasks.batch_store import BatchStore, FencedError
 from netspy.tasks.mastership import NotMasterError, read_holder
 
 _FIRST_PAUSE_S = 0.5
-_FAILED_NAMED = 20
-_STOP_S = 3.0  # a database that doesn't answer doesn't hold up the end for longer
+_NAMED = 20  # tasks in one log line
+_STOP_S = 3.0  # for the step under way, and for giving the lock back: a silent server holds up no stop
 
 MasterOutcome = Literal["finished", "nothing_to_do", "stopped", "not_master", "failed", "store_lost"]
 
@@ -40,6 +40,7 @@ MasterOutcome = Literal["finished", "nothing_to_do", "stopped", "not_master", "f
 class QueueLike(Protocol):
     """What the patrol asks of the shared queue; see `tasks.batch_queue.BatchQueue`."""
 
+    async def open(self) -> None: ...
     async def acquire(self, at_least: int = 1) -> int: ...
     async def renew(self) -> None: ...
     async def release(self) -> None: ...
@@ -78,6 +79,7 @@ class Patrol:
         queue: QueueLike,
         *,
         name: str,
+        job: str,
         settings: Settings,
         schedule: Schedule,
         once: bool,
@@ -86,9 +88,11 @@ class Patrol:
         id_field: str,
         on_progress: Callable[[str], None] = lambda _text: None,
     ) -> None:
+        """`name` is the spider's, for messages; `job` its namespace, which the task table belongs to meanwhile."""
         self._store = store
         self._queue = queue
         self._name = name
+        self._job = job
         self._settings = settings
         self._schedule = schedule
         self._once = once
@@ -107,6 +111,8 @@ class Patrol:
         self._counts: TaskCounts | None = None
         self._said = ""
         self._away = False
+        self._may_have_lock = False
+        self._has_table = False
 
     def stop(self, reason: str, signal: int | None = None) -> None:
         """Leave after the step under way (on the loop)."""
@@ -115,45 +121,79 @@ class Patrol:
         self._stop.set()
 
     async def run(self) -> PatrolEnd:
-        """Be the master, or stand by until the one there is has gone. Raises ConfigError for a wrong set-up."""
+        """Be the master, or stand by until the one there is has gone. Raises ConfigError for a wrong set-up,
+        StoreUnavailableError for a start without Redis or database.
+        """
+        work = asyncio.create_task(self._work_on(), name="netspy-patrol")
+        stop = asyncio.create_task(self._stop.wait())
         try:
-            await self._call(self._store.ensure_schema, insist=False)
-            for advice in await self._call(self._store.index_advice):
-                self._log.warning("{}", advice)
-            while True:
-                await self._become_master()
-                keeper = asyncio.create_task(self._keep_lock(), name="netspy-master-lock")
-                try:
-                    await self._rounds()
-                except (NotMasterError, FencedError) as error:
-                    self._another_master(error)
-                finally:
-                    keeper.cancel()
-                    await asyncio.gather(keeper, return_exceptions=True)
-        except _Ended as ended:
-            if self._stopped is not None and ended.outcome == "stopped":
-                return PatrolEnd("stopped", self._stopped[0], self._batch, self._counts, self._stopped[1])
-            return PatrolEnd(ended.outcome, ended.reason, self._batch, self._counts)
+            await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                await asyncio.wait({work}, timeout=_STOP_S)
+            return work.result() if work.done() else self._stopped_end()
         except StoreLostError as error:
             if self._stopped is None:
                 raise
             # Told to stop while it waited for a store that is away: that is how it ended.
             self._log.warning("{}", error)
-            return PatrolEnd("stopped", self._stopped[0], self._batch, self._counts, self._stopped[1])
+            return self._stopped_end()
         finally:
-            try:
-                async with asyncio.timeout(5.0):
-                    await self._queue.release()
-            except (TimeoutError, NetspyError) as error:
-                self._log.warning(
-                    "the master lock could not be released ({}); it runs out by itself", what(error)
-                )
+            for task in (work, stop):
+                task.cancel()
+            await asyncio.gather(work, stop, return_exceptions=True)
+            await self._give_up()
+
+    async def _work_on(self) -> PatrolEnd:
+        try:
+            await self._queue.open()
+            await self._call(self._store.ensure_schema, insist=False)
+            for advice in await self._call(self._store.index_advice):
+                self._log.warning("{}", advice)
+            while True:
+                try:
+                    await self._become_master()
+                    await self._be_master()
+                except (NotMasterError, FencedError) as error:
+                    await self._another_master(error)
+        except _Ended as ended:
+            if self._stopped is not None and ended.outcome == "stopped":
+                return self._stopped_end()
+            return PatrolEnd(ended.outcome, ended.reason, self._batch, self._counts)
+
+    async def _be_master(self) -> None:
+        keeper = asyncio.create_task(self._keep_lock(), name="netspy-master-lock")
+        try:
+            await self._rounds()
+        finally:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+
+    def _stopped_end(self) -> PatrolEnd:
+        assert self._stopped is not None  # noqa: S101 - who asks has seen it
+        reason, number = self._stopped
+        return PatrolEnd("stopped", reason, self._batch, self._counts, number)
+
+    async def _give_up(self) -> None:
+        """The lock and the task table are anybody's, without having to run out."""
+        parting: list[Awaitable[None]] = []
+        if self._may_have_lock:
+            parting.append(self._queue.release())
+        if self._has_table:
+            parting.append(in_thread(lambda: self._store.hold_table(self._job, 0.0)))
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await asyncio.gather(*parting)
+        except (TimeoutError, NetspyError) as error:
+            self._log.warning(
+                "the master lock could not be released ({}); it runs out by itself", what(error)
+            )
 
     # -- the lock --------------------------------------------------------------------------------------------
 
     async def _become_master(self) -> None:
         said = False
         over_at = float("inf")  # when the lock of the master there is will be over, unless it is renewed
+        self._may_have_lock = True  # also when the answer is lost
         while True:
             self._check_stop()
             try:
@@ -174,6 +214,7 @@ class Patrol:
                 await self._pause(min(self._settings.HEARTBEAT_INTERVAL, max(error.left_s, 0.2)))
                 continue
             self._lost = None
+            await self._take_table()
             try:
                 await self._use_fence(fence)
             except FencedError as error:
@@ -184,6 +225,17 @@ class Patrol:
                 crash.reached("master_elected")
             self._log.info("master of {} (fencing token {})", self._name, fence)
             return
+
+    async def _take_table(self) -> None:
+        """A table belongs to one job: two would claim each other's tasks and count them as theirs."""
+        for_s = max(self._settings.HEARTBEAT_STALE, 3 * self._settings.BATCH_MONITOR_INTERVAL)
+        other = await self._call(lambda: self._store.hold_table(self._job, for_s))
+        if other is not None:
+            raise ConfigError(
+                f"the task table of {self._name} is in the hands of another job, {other.job}, whose master works on it; "
+                f"give each job a table of its own. (If that master has died: it is forgotten in {other.left_s:.0f} s.)"
+            )
+        self._has_table = True
 
     async def _use_fence(self, fence: int) -> None:
         await self._call(lambda: self._store.use_fence(fence))
@@ -199,13 +251,26 @@ class Patrol:
             except NetspyError as error:
                 self._log.warning("the master lock could not be renewed: {}", what(error))
 
-    def _another_master(self, error: NotMasterError | FencedError) -> None:
+    async def _another_master(self, error: NotMasterError | FencedError) -> None:
         """The lock is gone: this master froze, or Redis was away, for longer than the lock lasts."""
+        if isinstance(error, FencedError) and await self._still_has_lock():
+            raise ConfigError(
+                f"another master works on the task table of {self._name} with a lock of its own: one of the same name on "
+                "another Redis. Use one Redis for all of a job"
+            )
+        self._has_table = False  # the other one's, if it is of this job
         whose = str(error) if isinstance(error, FencedError) else read_holder(error.holder).who or "nobody"
         text = f"the master lock of {self._name} was lost (now: {whose})"
         if self._once and whose != "nobody":
             raise _Ended("not_master", text) from None
         self._log.warning("{}; standing by to take it again", text)
+
+    async def _still_has_lock(self) -> bool:
+        try:
+            await self._queue.renew()
+        except NotMasterError:
+            return False
+        return True
 
     def _check_stop(self) -> None:
         if self._stopped is not None:
@@ -226,7 +291,7 @@ class Patrol:
         wait_s = _FIRST_PAUSE_S
         while True:
             try:
-                result = await self._in_thread(function)
+                result = await in_thread(function)
             except (ConfigError, FencedError, NotMasterError):
                 raise
             except StoreLostError as error:
@@ -242,21 +307,6 @@ class Patrol:
                     self._away = False
                     self._log.info("the task table answers again")
                 return result
-
-    async def _in_thread(self, function: Callable[[], Any]) -> Any:
-        """The call's end, or, once told to stop, not much later than that."""
-        call = asyncio.ensure_future(in_thread(function))
-        stop = asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait({call, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if not call.done():
-                await asyncio.wait({call}, timeout=_STOP_S)
-            if not call.done():
-                self._check_stop()
-            return await call
-        finally:
-            stop.cancel()
-            call.cancel()
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
@@ -334,6 +384,7 @@ class Patrol:
 
     async def _work(self, batch: BatchRecord, now: datetime) -> None:
         store, settings = self._store, self._settings
+        await self._take_table()
         async for ids in self._queue.live_ids(batch.id):
             # Who is being worked on is not lost, however long it takes.
             if ids:
@@ -346,8 +397,11 @@ class Patrol:
                 "again and again, no callback calls update_task for them", lost, settings.BATCH_LOST_TASK_STALE,
             )  # fmt: skip
         await self._claim(batch.id)
-        for task_id, why in await self._call(store.refused_tasks):
+        refused: list[tuple[Any, str]] = await self._call(store.refused_tasks)
+        for task_id, why in refused[:_NAMED]:
             self._log.error("task {!r} can't be handed to a worker and is marked failed: {}", task_id, why)
+        if len(refused) > _NAMED:
+            self._log.error("… and {} more such tasks", len(refused) - _NAMED)
         await self._show(batch, await self._call(store.count_tasks), now)
 
     async def _claim(self, batch: int) -> None:
@@ -398,7 +452,7 @@ class Patrol:
         self._brought_to_end = True
         self._counts = counts
         if counts.failed:
-            ids = await self._call(lambda: self._store.failed_tasks(_FAILED_NAMED))
+            ids = await self._call(lambda: self._store.failed_tasks(_NAMED))
             more = f" and {counts.failed - len(ids)} more" if counts.failed > len(ids) else ""
             self._log.warning(
                 "batch {} is done with {} failed of {}: {}{}", batch.id, counts.failed, counts.total,

@@ -21,12 +21,12 @@ from netspy.errors import ConfigError
 from netspy.launch.child import STOP_SIGNALS, Child, Lifeline, fork
 from netspy.launch.observer import run_id_of
 from netspy.launch.relay import Relay
-from netspy.launch.stops import Stops
+from netspy.launch.stops import Stops, StopTold, interrupting
 from netspy.launch.watch import Watch
 from netspy.observe import log
 from netspy.observe import summary as summaries
 from netspy.observe.counters import NAMES
-from netspy.observe.outcome import ExitCode
+from netspy.observe.outcome import ExitCode, exit_code
 from netspy.observe.panel import make_progress
 from netspy.observe.summary import RunSummary
 from netspy.pipelines.stdout import writes_stdout
@@ -72,7 +72,11 @@ def run_fleet(spider: Any, processes: int, stops: Stops | None = None) -> FleetE
     children: list[Child] = []
     # The nodes are users of an embedded server themselves: it serves on when this process is killed.
     with assembly.embedded_store(spider, loaded.settings) as settings:
-        assembly.check_shared(spider, settings)
+        try:
+            with interrupting():
+                assembly.check_shared(spider, settings)
+        except StopTold as stop:
+            return FleetEnd(_stopped(spider, settings, started, stop.number), settings)
         if loaded.origins["SPIDER_STARTUP_GRACE"] == DEFAULT_ORIGIN:
             # The grace is for nodes that start apart. These start together and see one seeding lock: whoever finds it
             # over and everything empty need not wait.
@@ -98,6 +102,18 @@ def run_fleet(spider: Any, processes: int, stops: Stops | None = None) -> FleetE
     errors = [child.report.error for child in children if child.report is not None and child.report.error]
     summary = _summed(spider, children, watch.seen, settings, started, forced=signals.count > 1)
     return FleetEnd(summary, settings, errors[0] if len(errors) == len(children) else "")
+
+
+def _stopped(spider: Any, settings: Settings, started: datetime, number: int) -> RunSummary:
+    """The run was told to stop before a node was started."""
+    name = signal.Signals(number).name
+    now = datetime.now(UTC)
+    return summaries.build(
+        spider.counters, spider=spider.name, kind=spider.kind, outcome="stopped",
+        code=exit_code("stopped", stop="SIGINT" if name == "SIGINT" else "SIGTERM"), started=started, finished=now,
+        elapsed_s=(now - started).total_seconds(), reason=name, redis_key=spider.redis_key or spider.name,
+        run_id=run_id_of(spider, settings),
+    )  # fmt: skip
 
 
 def _start(children: list[Child], spider: Any, processes: int, lifeline: Lifeline) -> None:

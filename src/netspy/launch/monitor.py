@@ -92,7 +92,6 @@ async def _run(spider: Any, settings: Settings, once: bool, before: Stops, stops
     seen, unheed = _heed(loop, stop, forced)
     spider._running = _Stopper(built.patrol, loop)  # noqa: SLF001 - the spider's own handle for stop()
     try:
-        await built.queue.open()
         async with _panel(spider, settings, lambda: bool(seen)):
             end = await _work(built.patrol.run(), worker)
     except BaseException:

@@ -19,13 +19,40 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE_S = 1.0
 """How long after the last line a process may take to end by itself while it is told to stop."""
+
+
+class StopTold(BaseException):
+    """A signal asked to stop while `interrupting` was on. Not an Exception: nobody on the way may take it for a failure."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def interrupting() -> Iterator[None]:
+    """SIGINT and SIGTERM raise StopTold in the block: for calls that block before there is a loop. Main thread only."""
+    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
+        yield
+        return
+
+    def tell(number: int, _frame: FrameType | None) -> None:
+        raise StopTold(number)
+
+    before = {number: signal.signal(number, tell) for number in _NUMBERS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 class Stops:

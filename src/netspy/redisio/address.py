@@ -17,7 +17,7 @@ import re
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from netspy.errors import ConfigError
 from netspy.settings import hide_password
@@ -160,6 +160,29 @@ def read_address(url: str) -> Address:
             "write characters such as / ? # @ : % in its user or password as %2F %3F %23 %40 %3A %25",
         )
     raise problems[0]
+
+
+def url_of_client(client: Any) -> str:
+    """The address of a redis-py client, blocking or asyncio, of one server. Raises ConfigError for any other object."""
+    pool = getattr(client, "connection_pool", None)
+    known: Mapping[str, Any] = getattr(pool, "connection_kwargs", {})
+    if "path" not in known and "host" not in known:
+        raise ConfigError(
+            f"a {type(client).__name__} tells no single Redis address; give a URL (REDIS_URL's kinds), or leave it out"
+        )
+
+    def text(name: str) -> str:
+        return quote(str(known.get(name) or ""), safe="")
+
+    secret = f"{text('username')}:{text('password')}@" if known.get("password") else ""
+    if "path" in known:
+        return f"unix://{secret}{quote(str(known['path']))}?db={known.get('db') or 0}"
+    tls = any(kind.__name__ == "SSLConnection" for kind in pool.connection_class.__mro__)  # type: ignore[union-attr]
+    host = str(known["host"])
+    place = f"[{host}]" if ":" in host else host
+    options = {name: known[name] for name in TLS_OPTIONS if tls and isinstance(known.get(name), str | bool)}
+    query = f"?{urlencode(options)}" if options else ""
+    return f"redis{'s' if tls else ''}://{secret}{place}:{known.get('port', REDIS_PORT)}/{known.get('db') or 0}{query}"
 
 
 def _splits(rest: str) -> list[tuple[str, str]]:

@@ -30,6 +30,7 @@ class BatchSpider(Spider):
     kind: ClassVar[str] = "batch"
     __task_table__: ClassVar[str] = ""
     hears_of_ends = True
+    crawls_itself = True
 
     def __init__(
         self,
@@ -71,6 +72,13 @@ class BatchSpider(Spider):
             self._store = make_store(self.settings, self.task_table)
         return self._store
 
+    @property
+    def id_field(self) -> str:
+        """The column of a row that `update_task` takes: the store's, else BATCH_TASK_ID_FIELD."""
+        from netspy.assembly.batch import id_field_of
+
+        return id_field_of(self)
+
     # -- hooks -----------------------------------------------------------------------------------------------
 
     def task_requests(self, task: dict[str, Any]) -> Any:
@@ -106,7 +114,7 @@ class BatchSpider(Spider):
         """A request failed for good: its task is marked failed. Overriding it, call super()."""
         del response
         task = (request.cb_kwargs or {}).get("task")
-        id_field = self.settings.BATCH_TASK_ID_FIELD
+        id_field = self.id_field
         if isinstance(task, dict) and id_field in task:
             self.update_task(task[id_field], ok=False)
 
@@ -133,7 +141,7 @@ class BatchSpider(Spider):
     ) -> Any:
         """Where the last request of a task with failed requests goes."""
         del request, response
-        id_field = self.settings.BATCH_TASK_ID_FIELD
+        id_field = self.id_field
         page = current.get()
         if failed and page is not None and isinstance(task, dict) and id_field in task:
             self._report(page, token, task[id_field], ok=False)

@@ -109,7 +109,7 @@ def _mysql(
     )
 
     def connect() -> Any:
-        return pymysql.connect(
+        connection = pymysql.connect(
             user=address.user or None,
             password=address.password,
             database=address.database,
@@ -119,10 +119,14 @@ def _mysql(
             binary_prefix=True,  # bytes are marked as such, not read as text of the session's character set
             local_infile=False,
             connect_timeout=connect_timeout,
-            read_timeout=read_timeout,
-            write_timeout=read_timeout,
+            read_timeout=connect_timeout,
+            write_timeout=connect_timeout,
             **options,
         )
+        # PyMySQL's connect_timeout ends with TCP's handshake. A server that takes connections and greets nobody is away,
+        # while an answer may well take longer than a greeting.
+        connection._read_timeout = connection._write_timeout = read_timeout  # noqa: SLF001 - there is no other way
+        return connection
 
     return connect
 

@@ -18,11 +18,12 @@ from collections.abc import Hashable
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import ConfigError, NetspyError, SerializationError
 from netspy.messages import codec
 from netspy.policy.batch import DOING, DONE, FAILED, TODO, BatchRecord, TaskCounts
+from netspy.settings import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,6 +37,7 @@ __all__ = [
     "BatchStore",
     "FencedError",
     "MemoryBatchStore",
+    "TableHolder",
     "TaskCounts",
 ]
 
@@ -52,6 +54,13 @@ class FencedError(NetspyError):
         self.seen = seen
 
 
+class TableHolder(NamedTuple):
+    """The job whose master works on a task table, and for how many seconds that holds without another word."""
+
+    job: str
+    left_s: float
+
+
 class BatchStore(ABC):
     """Task table and batch records. Methods block; they are called in worker threads, several at once.
 
@@ -61,6 +70,8 @@ class BatchStore(ABC):
     """
 
     fence_token = 0
+    id_field = ""
+    """The column that names a task in the rows that `claim_tasks` gives; empty: the one that BATCH_TASK_ID_FIELD names."""
 
     @abstractmethod
     def ensure_schema(self) -> None:
@@ -131,11 +142,19 @@ class BatchStore(ABC):
     def use_fence(self, token: int) -> None:
         """From now on write as the master that holds `token`; tokens rise from master to master.
 
-        Once a higher token has been seen by the store, these raise FencedError and change nothing:
-        `create_batch update_batch_counts finish_batch reset_all_tasks reset_lost_tasks claim_tasks touch_tasks`. The
-        default only remembers the token: such a back end relies on the lock alone.
+        Raises FencedError for a token that isn't higher than all that the store has seen. Once a higher one has been
+        seen, these raise it too and change nothing: `create_batch update_batch_counts finish_batch reset_all_tasks
+        reset_lost_tasks claim_tasks touch_tasks`. The default only remembers the token: such a back end relies on the lock
+        alone.
         """
         self.fence_token = token
+
+    def hold_table(self, job: str, for_s: float) -> TableHolder | None:  # noqa: ARG002 - for back ends that can
+        """Say that the master of `job` works on the table for the next `for_s` seconds; None when that is so now.
+
+        Else the other job that has said so: then nothing is changed. The default keeps nobody out.
+        """
+        return None
 
     def mark_tasks(self, marks: Sequence[tuple[Any, int]], *, batch_id: int | None = None) -> list[bool]:
         """`mark_task` for each (task id, state), in one step where the store can; for each, whether the row exists.
@@ -167,6 +186,20 @@ class BatchStore(ABC):
     def index_advice(self) -> list[str]:
         """What would make the store faster, as sentences with the command to run; empty when all is well."""
         return []
+
+
+def task_columns(
+    id_field: str | None, state_field: str | None, time_field: str | None
+) -> tuple[str, str, str]:
+    """A task table's key, state and time columns; those not given are what the project's settings say."""
+    if id_field and state_field and time_field:
+        return id_field, state_field, time_field
+    known = load().settings
+    return (
+        id_field or known.BATCH_TASK_ID_FIELD,
+        state_field or known.BATCH_TASK_STATE_FIELD,
+        time_field or known.BATCH_TASK_TIME_FIELD,
+    )
 
 
 def refusal(row: Mapping[str, Any]) -> str | None:
@@ -207,27 +240,27 @@ class MemoryBatchStore(BatchStore):
 
         MemoryBatchStore([{"id": 1, "url": "…"}, {"id": 2, "url": "…"}])
 
-    The rows given are copied; a row without a state is TODO. `clock` gives seconds and may be replaced in tests.
+    The rows given are copied; a row without a state is TODO. Columns that are not named: those that the BATCH_TASK_*_FIELD
+    settings name. `clock` gives seconds and may be replaced in tests.
     """
 
     def __init__(
         self,
         rows: Iterable[Mapping[str, Any]] = (),
         *,
-        id_field: str = "id",
-        state_field: str = "batch_status",
-        time_field: str = "update_time",
+        id_field: str | None = None,
+        state_field: str | None = None,
+        time_field: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.id_field = id_field
-        self.state_field = state_field
-        self.time_field = time_field
+        self.id_field, self.state_field, self.time_field = task_columns(id_field, state_field, time_field)
         self._clock = clock
         self._lock = threading.RLock()
         self._rows: dict[Any, dict[str, Any]] = {}
         self._touched: dict[Any, float] = {}
         self._records: list[BatchRecord] = []
         self._highest_fence = 0
+        self._held = TableHolder("", 0.0)  # until that second of the clock
         self._refused: list[tuple[Any, str]] = []
         self.add_tasks(rows)
 
@@ -239,7 +272,7 @@ class MemoryBatchStore(BatchStore):
                 if self.id_field not in row:
                     raise ConfigError(
                         f"MemoryBatchStore: the row {dict(row)!r:.200} has no {self.id_field!r}; "
-                        "give each row one, or set BATCH_TASK_ID_FIELD"
+                        "give each row one, or name the column that has it: MemoryBatchStore(rows, id_field=…)"
                     )
                 task_id = row[self.id_field]
                 if task_id in new or task_id in self._rows:
@@ -374,10 +407,21 @@ class MemoryBatchStore(BatchStore):
             return self._set(alive, DOING)
 
     def use_fence(self, token: int) -> None:
-        """Write as the master that holds `token`. Raises FencedError when a higher one has been seen."""
+        """Write as the master that holds `token`. Raises FencedError for one that was seen before, or a lower one."""
         with self._lock:
             self.fence_token = token
-            self._check_fence()
+            if token <= self._highest_fence:
+                raise FencedError(token, self._highest_fence)
+            self._highest_fence = token
+
+    def hold_table(self, job: str, for_s: float) -> TableHolder | None:
+        """Say that the master of `job` works on these tasks for the next `for_s` seconds, unless another one does."""
+        with self._lock:
+            left_s = self._held.left_s - self._clock()
+            if self._held.job != job and left_s > 0:
+                return TableHolder(self._held.job, left_s)
+            self._held = TableHolder(job, self._clock() + for_s)
+            return None
 
     def refused_tasks(self) -> list[tuple[Any, str]]:
         """(task id, reason) of rows that could not travel, since the last call."""

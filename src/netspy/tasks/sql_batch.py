@@ -7,14 +7,15 @@ it can't slip in behind `finish_batch`.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ConfigError
 from netspy.policy.batch import FAILED, TODO, BatchRecord, TaskCounts
+from netspy.settings import load
 from netspy.sqlio.address import SqlAddress, mysql_address, read_url
 from netspy.sqlio.trouble import data_error
-from netspy.tasks.batch_store import BatchStore, FencedError, applies
+from netspy.tasks.batch_store import BatchStore, FencedError, TableHolder, applies, task_columns
 from netspy.tasks.sql_schema import FENCE_SUFFIX, RECORD_SUFFIX, ensure_own_tables, index_ddl
 from netspy.tasks.sql_steps import SqlSteps, quoted
 from netspy.tasks.sql_tasks import DEFAULT_CHUNK, SqlTasks, utc
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from netspy.settings import Settings
 
+_JOB_CHARS = 255
 _SHARE_LOCK = {"mysql": " LOCK IN SHARE MODE", "postgresql": " FOR SHARE", "sqlite": ""}
 
 
@@ -34,9 +36,10 @@ class SqlBatchStore(BatchStore):
 
         SqlBatchStore("crawl_task", "mysql://user:password@host/database")
 
-    `url`: mysql://, mariadb://, postgresql:// or sqlite:///path; None: what the MYSQL_* settings say. `patience`: seconds
-    for which trouble that passes by itself (a lost connection, a deadlock) is waited out inside a call. Raises ConfigError
-    for a wrong URL, MissingExtraError without SQLAlchemy or the driver; connects at the first use.
+    `url`: mysql://, mariadb://, postgresql:// or sqlite:///path; None: what the MYSQL_* settings say. Columns that are not
+    named: those that the BATCH_TASK_*_FIELD settings name. `patience`: seconds for which trouble that passes by itself (a
+    lost connection, a deadlock) is waited out inside a call. Raises ConfigError for a wrong URL, MissingExtraError without
+    SQLAlchemy or the driver; connects at the first use.
     """
 
     def __init__(
@@ -44,20 +47,20 @@ class SqlBatchStore(BatchStore):
         task_table: str,
         url: str | SqlAddress | None = None,
         *,
-        id_field: str = "id",
-        state_field: str = "batch_status",
-        time_field: str = "update_time",
+        id_field: str | None = None,
+        state_field: str | None = None,
+        time_field: str | None = None,
         pool_size: int = 5,
         patience: float = 30.0,
         chunk: int = DEFAULT_CHUNK,
     ) -> None:
         if url is None:
-            from netspy.settings import load
-
             url = mysql_address(load().settings)
         self.task_table = task_table
-        self._steps = SqlSteps(url, pool_size=pool_size, patience=patience)
-        self._tasks = SqlTasks(self._steps, task_table, id_field, state_field, time_field, chunk=chunk)
+        columns = task_columns(id_field, state_field, time_field)
+        self.id_field, self.state_field, self.time_field = columns
+        self._steps = SqlSteps(url, pool_size=pool_size, patience=patience, tell=self._tell)
+        self._tasks = SqlTasks(self._steps, task_table, *columns, chunk=chunk)
         self._refused: list[tuple[Any, str]] = []
 
     @classmethod
@@ -71,6 +74,15 @@ class SqlBatchStore(BatchStore):
             state_field=settings.BATCH_TASK_STATE_FIELD,
             time_field=settings.BATCH_TASK_TIME_FIELD,
         )
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which passing trouble is waited out inside a call."""
+        return self._steps.patience
+
+    @patience.setter
+    def patience(self, seconds: float) -> None:
+        self._steps.patience = seconds
 
     @property
     def shown(self) -> str:
@@ -163,8 +175,43 @@ class SqlBatchStore(BatchStore):
 
     def use_fence(self, token: int) -> None:
         """Write as the master that holds `token`, from now on; older masters are refused from now on."""
+
+        def step(connection: Connection) -> None:
+            seen, _ = self._fence(connection)
+            if seen >= token:
+                raise FencedError(token, seen)
+            fence, id_ = self._q(self.task_table + FENCE_SUFFIX), self._q("id")
+            update = f"UPDATE {fence} SET {self._q('token')} = {self._mark} WHERE {id_} = 1"  # noqa: S608 (quoted)
+            connection.exec_driver_sql(update, (token,))
+
+        self._steps.run(step)
         self.fence_token = token
-        self._steps.run(self._hold_fence)
+
+    def hold_table(self, job: str, for_s: float) -> TableHolder | None:
+        """In the fence row, by the server's clock."""
+        fence, q = self._q(self.task_table + FENCE_SUFFIX), self._q
+        name = job[-_JOB_CHARS:]
+
+        def step(connection: Connection) -> TableHolder | None:
+            names = self._tasks.names
+            columns = ", ".join(map(q, ("job", "busy_until")))
+            query = f"SELECT {columns}, {names.now} FROM {fence} WHERE {q('id')} = 1{self._for_update}"  # noqa: S608 (quoted)
+            row = connection.exec_driver_sql(query, ()).first()
+            if row is None:
+                raise ConfigError(self._no_fence)
+            now = utc(row[2])
+            left_s = (utc(row[1]) - now).total_seconds() if row[1] is not None else 0.0
+            if row[0] not in {None, name} and left_s > 0:
+                return TableHolder(row[0], left_s)
+            until = self._tasks.stored(now + timedelta(seconds=for_s)) if for_s > 0 else None
+            change = (
+                f"UPDATE {fence} SET {q('job')} = {self._mark}, {q('busy_until')} = {self._mark} "  # noqa: S608 (quoted)
+                f"WHERE {q('id')} = 1"
+            )
+            connection.exec_driver_sql(change, (name, until))
+            return None
+
+        return self._steps.run(step)
 
     def count_tasks(self) -> TaskCounts:
         """How many tasks are in which state."""
@@ -182,13 +229,7 @@ class SqlBatchStore(BatchStore):
         """Up to `limit` TODO rows, oldest time first, now DOING."""
         good, bad = self._tasks.read(self._tasks.claim(limit, self._hold_fence))
         if bad:
-            from loguru import logger
-
             self.mark_tasks([(id_, FAILED) for id_, _ in bad])
-            for id_, why in bad[:20]:
-                logger.warning(
-                    "task {!r} of {} can't be sent to workers, so it failed: {}", id_, self.task_table, why
-                )
             self._refused += bad
         return good
 
@@ -243,6 +284,22 @@ class SqlBatchStore(BatchStore):
     def _mark(self) -> str:
         return self._tasks.names.dialect.mark
 
+    def _tell(self, text: str) -> None:
+        from loguru import logger
+
+        logger.bind(name=self.task_table).warning("{}", text)
+
+    @property
+    def _for_update(self) -> str:
+        return "" if self._tasks.names.dialect.kind == "sqlite" else " FOR UPDATE"
+
+    @property
+    def _no_fence(self) -> str:
+        return (
+            f"{self.shown}: the row of the table {self.task_table + FENCE_SUFFIX!r} is gone; start the master again, "
+            "it makes a new one"
+        )
+
     @property
     def _record(self) -> str:
         return self._q(self.task_table + RECORD_SUFFIX)
@@ -263,23 +320,22 @@ class SqlBatchStore(BatchStore):
         """
         if not self.fence_token:
             return self._tasks.clock(connection)
-        names, fence = self._tasks.names, self._q(self.task_table + FENCE_SUFFIX)
-        lock = "" if names.dialect.kind == "sqlite" else " FOR UPDATE"
-        token, id_ = self._q("token"), self._q("id")
-        query = f"SELECT {token}, {names.now} FROM {fence} WHERE {id_} = 1{lock}"  # noqa: S608 (quoted)
-        row = connection.exec_driver_sql(query, ()).first()
-        if row is None:
-            raise ConfigError(
-                f"{self.shown}: the row of the table {self.task_table + FENCE_SUFFIX!r} is gone; start the master again, "
-                "it makes a new one"
-            )
-        seen = int(row[0])
+        seen, now = self._fence(connection)
         if seen > self.fence_token:
             raise FencedError(self.fence_token, seen)
-        if seen < self.fence_token:
-            update = f"UPDATE {fence} SET {token} = {self._mark} WHERE {id_} = 1"  # noqa: S608 (quoted)
-            connection.exec_driver_sql(update, (self.fence_token,))
-        return utc(row[1])
+        return now
+
+    def _fence(self, connection: Connection) -> tuple[int, datetime]:
+        """The highest token seen, and the server's clock; locked until the transaction ends."""
+        token, id_ = self._q("token"), self._q("id")
+        query = (
+            f"SELECT {token}, {self._tasks.names.now} FROM {self._q(self.task_table + FENCE_SUFFIX)} "  # noqa: S608 (quoted)
+            f"WHERE {id_} = 1{self._for_update}"
+        )
+        row = connection.exec_driver_sql(query, ()).first()
+        if row is None:
+            raise ConfigError(self._no_fence)
+        return int(row[0]), utc(row[1])
 
     def _change_record(self, batch_id: int, **values: Any) -> None:
         changes = ", ".join(f"{self._q(name)} = {self._mark}" for name in values)

@@ -2,7 +2,7 @@
 
 <task_table>                 the user's: id, state, time, and whatever else a task needs
 <task_table>_batch_record    one row per batch
-<task_table>_batch_fence     one row: the highest fencing token that a master has shown
+<task_table>_batch_fence     one row: the highest fencing token that a master has shown, and the job it works for
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from netspy.sqlio.trouble import one_line, setup_error
 from netspy.tasks.sql_steps import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlalchemy import Connection, Inspector
 
@@ -67,16 +67,20 @@ def record_columns(kind: str) -> dict[str, str]:
     }
 
 
-def record_ddl(dialect: Dialect, table: str) -> str:
-    """CREATE TABLE of the record table."""
-    lines = [f"  {quoted(dialect, name)} {kind}" for name, kind in record_columns(dialect.kind).items()]
+def fence_columns(kind: str) -> dict[str, str]:
+    """The fence table's. `busy_until`: till then, in UTC, the table is in the hands of `job`'s master."""
+    return {
+        "id": "SMALLINT NOT NULL PRIMARY KEY",
+        "token": "BIGINT NOT NULL",
+        "job": "VARCHAR(255) NULL",
+        "busy_until": f"{_types(kind)['moment']} NULL",
+    }
+
+
+def own_ddl(dialect: Dialect, table: str, columns: Mapping[str, str]) -> str:
+    """CREATE TABLE of one of the store's own tables."""
+    lines = [f"  {quoted(dialect, name)} {kind}" for name, kind in columns.items()]
     return _create(dialect, table, lines)
-
-
-def fence_ddl(dialect: Dialect, table: str) -> str:
-    """CREATE TABLE of the fence table."""
-    id_, token = quoted(dialect, "id"), quoted(dialect, "token")
-    return _create(dialect, table, [f"  {id_} SMALLINT NOT NULL PRIMARY KEY", f"  {token} BIGINT NOT NULL"])
 
 
 def _create(dialect: Dialect, table: str, lines: Sequence[str]) -> str:
@@ -111,19 +115,12 @@ def index_ddl(names: Names) -> str:
 def check_task_table(connection: Connection, names: Names, shown: str) -> TaskTable:
     """What the task table is like. Raises ConfigError, with the CREATE TABLE that would do, for one that won't."""
     import sqlalchemy
-    from sqlalchemy.exc import NoSuchTableError
 
     table, id_field, state_field, time_field = names.plain
     inspector = sqlalchemy.inspect(connection)
-    try:
-        columns: list[Any] = inspector.get_columns(table)
-    except NoSuchTableError:
-        columns = []
-    if not columns:
-        raise ConfigError(
-            f"{shown}: there is no task table {table!r}. Create it, for example with\n{task_ddl(names)}"
-        )
-    by_name = {_unescaped(column["name"], names.dialect): column for column in columns}
+    by_name = {
+        _unescaped(column["name"], names.dialect): column for column in _task_columns(inspector, names, shown)
+    }
     wanted = {
         "BATCH_TASK_ID_FIELD": id_field,
         "BATCH_TASK_STATE_FIELD": state_field,
@@ -134,7 +131,8 @@ def check_task_table(connection: Connection, names: Names, shown: str) -> TaskTa
         listed = ", ".join(f"{name!r} ({setting})" for setting, name in missing.items())
         raise ConfigError(
             f"{shown}: the task table {table!r} has no column {listed}; it has {', '.join(by_name)}. Add what is missing "
-            f"or name the columns with these settings. A table that would do:\n{task_ddl(names)}"
+            "or name the columns with these settings (of a store made in code: id_field=, state_field=, time_field=). "
+            f"A table that would do:\n{task_ddl(names)}"
         )
     _check_state(by_name[state_field], f"{shown}: {table}.{state_field}")
     _check_time(by_name[time_field], f"{shown}: {table}.{time_field}", names.dialect.kind)
@@ -152,6 +150,37 @@ def check_task_table(connection: Connection, names: Names, shown: str) -> TaskTa
         _id_kind(by_name[id_field]["type"]),
         _has_index(inspector, names),
         bool(by_name[state_field].get("nullable", True)),
+    )
+
+
+def _task_columns(inspector: Inspector, names: Names, shown: str) -> list[Any]:
+    from sqlalchemy.exc import DBAPIError, NoSuchTableError
+
+    table = names.plain[0]
+    try:
+        columns: list[Any] = inspector.get_columns(table)
+    except NoSuchTableError:
+        columns = []
+    except DBAPIError as error:
+        if not setup_error(error):
+            raise
+        raise _no_rights(error, names, shown) from error
+    if not columns:
+        dot = (
+            " (A name with a dot is one name: the database or schema belongs into the URL.)"
+            if "." in table
+            else ""
+        )
+        raise ConfigError(
+            f"{shown}: there is no task table {table!r}.{dot} Create it, for example with\n{task_ddl(names)}"
+        )
+    return columns
+
+
+def _no_rights(error: BaseException, names: Names, shown: str) -> ConfigError:
+    return ConfigError(
+        f"{shown}: this user may not read and update the task table {names.plain[0]!r}: {one_line(error)}; grant it "
+        "SELECT and UPDATE"
     )
 
 
@@ -248,10 +277,7 @@ def _check_rights(connection: Connection, names: Names, shown: str) -> None:
     except DBAPIError as error:
         if not setup_error(error):
             raise
-        raise ConfigError(
-            f"{shown}: this user may not read and update the task table {names.plain[0]!r}: {one_line(error)}; grant it "
-            "SELECT and UPDATE"
-        ) from error
+        raise _no_rights(error, names, shown) from error
 
 
 def ensure_own_tables(steps: SqlSteps, record: str, fence: str) -> None:
@@ -260,21 +286,24 @@ def ensure_own_tables(steps: SqlSteps, record: str, fence: str) -> None:
     Several processes may do it at once. Raises ConfigError without the right to create, and for columns that won't do.
     """
     dialect = steps.dialect
-    for table, ddl in ((record, record_ddl(dialect, record)), (fence, fence_ddl(dialect, fence))):
+    kind = dialect.kind
+    for table, columns in ((record, record_columns(kind)), (fence, fence_columns(kind))):
+        ddl = own_ddl(dialect, table, columns)
         if not _columns(steps, table):
             _do_or_find(steps, ddl, lambda table=table: bool(_columns(steps, table)))  # type: ignore[misc]
-    found = _columns(steps, record)
-    for name, definition in record_columns(dialect.kind).items():
-        if name in found:
-            continue
-        if name in {"id", "batch_date"}:
-            raise ConfigError(
-                f"{steps.address.shown}: the table {record!r} has no column {name!r}, so it is no record table of "
-                f"batches; rename it, or make it anew:\n{record_ddl(dialect, record)}"
-            )
-        add = f"ALTER TABLE {quoted(dialect, record)} ADD COLUMN {quoted(dialect, name)} {definition}"
-        _do_or_find(steps, add, lambda name=name: name in _columns(steps, record))  # type: ignore[misc]
-    _check_record(found, record, steps)
+        found = _columns(steps, table)
+        for name, definition in columns.items():
+            if name in found:
+                continue
+            if name in {"id", "batch_date", "token"}:
+                raise ConfigError(
+                    f"{steps.address.shown}: the table {table!r} has no column {name!r}, so it is not the one that netspy "
+                    f"keeps batches in; rename it, or make it anew:\n{ddl}"
+                )
+            add = f"ALTER TABLE {quoted(dialect, table)} ADD COLUMN {quoted(dialect, name)} {definition}"
+            _do_or_find(steps, add, lambda table=table, name=name: name in _columns(steps, table))  # type: ignore[misc]
+        if table == record:
+            _check_record(found, record, steps)
     insert = (
         f"INSERT INTO {quoted(dialect, fence)} ({quoted(dialect, 'id')}, {quoted(dialect, 'token')}) VALUES (1, 0)"  # noqa: S608 (quoted)
         f"{dialect.on_conflict(['id', 'token'], ['id'], 'nothing')}"

@@ -23,6 +23,10 @@ T = TypeVar("T")
 IN_LIST = 1000  # values in one IN (…): well under every server's limit, and texts stay short
 _FIRST_WAIT_S = 0.05
 _LONGEST_WAIT_S = 2.0
+_TOLD_AFTER_S = 1.0
+# A process that froze may hold a lock. On a server the others' rows are free; a file is locked whole, and others say so.
+_ROW_LOCK_S = 20.0
+_FILE_LOCK_S = 5.0
 # A client that froze within a transaction holds row locks that everybody else waits for; the server ends it.
 _IDLE_IN_TRANSACTION_S = 60
 
@@ -31,14 +35,28 @@ class SqlSteps:
     """One database and its pool. Used by several threads at once; each step has a connection for itself."""
 
     def __init__(
-        self, address: str | SqlAddress, *, pool_size: int, patience: float, read_timeout: float = 120.0
+        self,
+        address: str | SqlAddress,
+        *,
+        pool_size: int,
+        patience: float,
+        read_timeout: float = 120.0,
+        tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """`patience`: seconds for which a step that meets passing trouble is tried again; it may be changed later."""
+        """`patience`: seconds for which a step that meets passing trouble is tried again; it may be changed later. `tell`
+        hears, from any thread, of trouble that has lasted for more than a second, and of its end.
+        """
         self.address = read_url(address) if isinstance(address, str) else address
         self.patience = patience
         self.engine: Engine = make_engine(
-            self.address, pool_size=pool_size, checkout_timeout=30.0, read_timeout=read_timeout
+            self.address,
+            pool_size=pool_size,
+            checkout_timeout=30.0,
+            read_timeout=read_timeout,
+            lock_timeout=_FILE_LOCK_S if self.address.kind == "sqlite" else _ROW_LOCK_S,
         )
+        self._tell = tell
+        self._told = False
         self._closing = threading.Event()
         self._dialect: Dialect | None = None
         self._prepare_sessions()
@@ -56,7 +74,9 @@ class SqlSteps:
         """
         from sqlalchemy.exc import SQLAlchemyError
 
-        deadline = time.monotonic() + self.patience
+        closing = self._closing
+        began = time.monotonic()
+        deadline = began + self.patience
         wait_s = _FIRST_WAIT_S
         while True:
             try:
@@ -65,11 +85,14 @@ class SqlSteps:
                         self._dialect is None
                     ):  # before the step asks: a second connection could wait for this one
                         self._dialect = dialect_of(connection)
-                    return step(connection)
+                    result = step(connection)
             except NetspyError:
                 raise
             except (SQLAlchemyError, OSError, EOFError) as error:
                 trouble = error
+            else:
+                self._went_well()
+                return result
             if setup_error(trouble) or schema_error(trouble):
                 raise ConfigError(f"{self.address.shown}: {one_line(trouble)}") from trouble
             if not transient(trouble):
@@ -80,19 +103,31 @@ class SqlSteps:
                 raise StoreUnavailableError(
                     f"{self.address.shown} has not answered for {self.patience:g} s: {one_line(trouble)}"
                 ) from trouble
-            if self._closing.wait(wait_s * random.uniform(0.5, 1.5)):
+            self._went_wrong(trouble, time.monotonic() - began)
+            if closing.wait(wait_s * random.uniform(0.5, 1.5)):
                 raise StoreUnavailableError(
                     f"{self.address.shown} is away and not waited for any more: {one_line(trouble)}"
                 ) from trouble
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+
+    def _went_wrong(self, trouble: BaseException, for_s: float) -> None:
+        if not self._told and for_s > _TOLD_AFTER_S:
+            self._told = True
+            self._tell(f"{self.address.shown} can't be used now, it is tried again: {one_line(trouble)}")
+
+    def _went_well(self) -> None:
+        if self._told:
+            self._told = False
+            self._tell(f"{self.address.shown} can be used again")
 
     def give_up_waiting(self) -> None:
         """From now on a step that meets passing trouble is not tried again."""
         self._closing.set()
 
     def close(self) -> None:
-        """End waits, close connections. Safe to call twice."""
+        """End waits, close connections. Safe to call twice; a step after it connects anew."""
         self._closing.set()
+        self._closing = threading.Event()
         self.engine.dispose()
 
     def _prepare_sessions(self) -> None:

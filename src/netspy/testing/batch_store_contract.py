@@ -10,7 +10,8 @@
 
 pytest collects the methods (as does anything that calls every `test_…`). `reopen` gives a second handle on the same data,
 as another process has one; back ends that live in one object leave it as it is. Set `fences` or `touches` to False for a
-back end that keeps the default of `use_fence` or `touch_tasks`; the tests of these are then skipped.
+back end that keeps the default of `use_fence` or `touch_tasks`, `holds` for one of `hold_table`; the tests of these are
+then skipped.
 """
 # ruff: noqa: S101 - asserts are what tests are made of
 
@@ -43,6 +44,7 @@ class BatchStoreContract:
 
     fences = True
     touches = True
+    holds = True
 
     def make_store(self, rows: list[dict[str, Any]]) -> BatchStore:
         """An own, otherwise empty store with these task rows, all TODO; `ensure_schema` is called by the test."""
@@ -272,6 +274,22 @@ class BatchStoreContract:
 
     # The fence
 
+    def test_a_table_is_in_the_hands_of_one_job_until_it_lets_go(self) -> None:
+        """Another job's master hears whose it is; the same job's next master goes on; what was held runs out."""
+        if not self.holds:
+            raise unittest.SkipTest("hold_table keeps nobody out here")
+        store = self._with(1)
+        other = self.reopen(store)
+        assert store.hold_table("netspy:A", 60.0) is None
+        held = other.hold_table("netspy:B", 60.0)
+        assert held is not None
+        assert held.job == "netspy:A"
+        assert 50 < held.left_s < 70
+        assert other.hold_table("netspy:A", 60.0) is None
+        assert store.hold_table("netspy:A", 0.0) is None
+        assert other.hold_table("netspy:B", 0.3) is None
+        _until(lambda: store.hold_table("netspy:A", 1.0) is None)
+
     def test_a_master_that_was_replaced_can_write_nothing(self) -> None:
         """It froze past its lock and woke; what its successor did stays."""
         if not self.fences:
@@ -281,6 +299,8 @@ class BatchStoreContract:
         old.use_fence(5)
         old.claim_tasks(1)
         new = self.reopen(old)
+        # Two masters with one token have two locks: on two Redis servers, or on one that forgot its count.
+        _raises_fenced(lambda: new.use_fence(5))
         new.use_fence(6)
         new.claim_tasks(1)
         new.mark_tasks([(1, DONE)])
