@@ -272,6 +272,30 @@ def test_what_mongodb_would_alter_is_dead_lettered_with_the_reason(made, setting
     assert [row["n"] for row in found(made, "t")] == [1, 3]
 
 
+def test_a_document_over_16_mb_fails_alone(made, settings, monkeypatch) -> None:
+    if not REAL:  # mongomock has no limit: PyMongo's own words for it
+        plain = mongomock.Collection.bulk_write
+
+        def bulk_write(self, writes, **options):
+            if any(len(write._doc.get("text", "")) > 16 << 20 for write in writes):
+                raise pymongo.errors.DocumentTooLarge("BSON document too large (17825851 bytes)")
+            return plain(self, writes, **options)
+
+        monkeypatch.setattr(mongomock.Collection, "bulk_write", bulk_write)
+
+    async def main() -> None:
+        dead = DeadLetterFile(settings.FAILED_ITEM_PATH)
+        writer = BatchWriter([made], settings, dead_letter=dead)
+        texts = ["", "x" * (17 << 20), "", ""]
+        result = await writer.write([Row("t", {"n": n, "text": text}) for n, text in enumerate(texts)])
+        assert (result.stored, result.failed_at) == (3, (1,))
+        [letter] = dead.read()
+        assert "too large" in letter.error
+
+    asyncio.run(main())
+    assert sorted(row["n"] for row in found(made, "t")) == [0, 2, 3]
+
+
 def test_a_value_that_contains_itself_fails_its_row(made) -> None:
     loop: list[Any] = []
     loop.append(loop)
