@@ -285,6 +285,18 @@ async def test_kafka_moves_partitions_between_nodes_that_come_and_go(kafka, name
     await nodes[0].close()
 
 
+async def test_kafka_may_leave_the_assignment_to_its_brokers(own_kafka, name):
+    """KIP-848: another protocol of groups, in which a member that leaves is missed at once."""
+    done = {}
+    for part in range(2):
+        source = kafka_source(own_kafka.servers, name, "group.protocol=consumer")
+        await source.open()
+        await source.add(list(range(part * 10, part * 10 + 10)))
+        await drain(source, set(range(part * 10, part * 10 + 10)), done)
+        await source.close()
+    assert done == dict.fromkeys(range(20), 1)
+
+
 async def test_kafka_messages_of_others_are_tasks_and_broken_ones_go_to_the_failed_topic(kafka, name):
     from confluent_kafka import Consumer, Producer
 

@@ -140,6 +140,8 @@ def make_consumer(address: KafkaAddress, group: str, **config: Any) -> Any:
         "allow.auto.create.topics": True,
         "fetch.wait.max.ms": 100,  # a partition that is resumed waits for the fetch before it
     }
+    if address.config.get("group.protocol") == "consumer":
+        del defaults["partition.assignment.strategy"]  # KIP-848: the brokers assign
     return _made("Consumer", address, {**defaults, **config}, fixed)
 
 
