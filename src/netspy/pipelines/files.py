@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from netspy.aside import Threads
 from netspy.errors import (
     ConfigError,
     DownloadError,
@@ -27,7 +28,6 @@ from netspy.messages.request import Request
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.file_keys import checked_key, content_type_of, default_key, index_key
 from netspy.pipelines.file_stores import store_for
-from netspy.pipelines.runner import Threads
 from netspy.pipelines.values import json_bytes
 from netspy.pipelines.verdict import UnavailableError, text_of
 from netspy.policy.politeness import Politeness, SiteState

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import queue
-import threading
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from netspy.aside import SerialThread
 from netspy.errors import PipelineError
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.verdict import UnavailableError, store_away
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Group(NamedTuple):
@@ -43,82 +38,6 @@ class Group(NamedTuple):
         """Those of the rows that stand at these places of the batch."""
         kept = [at for at, place in enumerate(self.indexes) if place in places]
         return self._replace(indexes=[self.indexes[at] for at in kept], items=[self.items[at] for at in kept])
-
-
-class SerialThread:
-    """One daemon thread that makes calls in order: a call that never returns doesn't keep the process
-    alive.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._started = False
-
-    def submit(self, call: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Run `call(*args)` in the thread; to be called on the event loop, where the future lives."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def settle(result: Any, error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        def job() -> None:
-            result: Any = None
-            failed: BaseException | None = None
-            try:
-                result = call(*args)
-            except StopIteration as error:  # a future can't hold it
-                failed = RuntimeError(f"StopIteration out of {call!r}: {error}")
-            except BaseException as error:
-                failed = error
-            with suppress(RuntimeError):  # the loop has ended; nobody waits
-                loop.call_soon_threadsafe(settle, result, failed)
-
-        if not self._started:
-            self._started = True
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
-        self._jobs.put(job)
-        return future
-
-    def close(self) -> None:
-        """End the thread once its calls are done; doesn't wait."""
-        if self._started:
-            self._jobs.put(None)
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-            del job  # else the thread would hold the last batch until the next one
-
-
-class Threads:
-    """A few daemon threads for blocking calls that don't depend on each other."""
-
-    def __init__(self, name: str, number: int) -> None:
-        self._threads = [SerialThread(f"{name}-{n}") for n in range(number)]
-        self._busy = [0] * number
-
-    async def call(self, call: Callable[..., Any], *args: Any) -> Any:
-        """`call(*args)`, in the thread that has the fewest calls."""
-        chosen = self._busy.index(min(self._busy))
-        self._busy[chosen] += 1
-        future = self._threads[chosen].submit(call, *args)
-        future.add_done_callback(lambda _: self._done(chosen))
-        return await future
-
-    def _done(self, chosen: int) -> None:
-        self._busy[chosen] -= 1
-
-    def close(self) -> None:
-        """End the threads once their calls are done; doesn't wait."""
-        for thread in self._threads:
-            thread.close()
 
 
 class Runner:

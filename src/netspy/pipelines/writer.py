@@ -14,13 +14,14 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from netspy.aside import SerialThread
 from netspy.errors import ConfigError, PipelineError
 from netspy.messages.row import DeadRow
 from netspy.pipelines.deadline import Deadline
 from netspy.pipelines.events import Events, PipelineEvent
 from netspy.pipelines.feeding import Failure, Feeder
 from netspy.pipelines.loader import load_pipelines, pipeline_name
-from netspy.pipelines.runner import Runner, SerialThread
+from netspy.pipelines.runner import Runner
 from netspy.pipelines.verdict import cause_of, text_of
 
 if TYPE_CHECKING:

@@ -114,6 +114,7 @@ async def test_startable_counts_only_what_a_slot_could_take_now():
 def test_a_site_that_is_due_within_the_loops_own_millisecond_is_served_without_an_error():
     """uvloop calls it at once then, with a handle that doesn't know its time."""
     import uvloop
+
     errors = []
 
     async def main() -> None:
