@@ -256,8 +256,18 @@ def test_a_busy_or_broken_answer_is_tried_again_whole(made, server, table, setti
 
 
 @only_imitated
-def test_rows_that_a_busy_node_refuses_are_sent_again_alone(made, server, table, settings) -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        (429, "es_rejected_execution_exception"),
+        (503, "unavailable_shards_exception"),
+        (409, "version_conflict_engine_exception"),
+        (403, "cluster_block_exception"),
+    ],
+)
+def test_rows_that_a_busy_node_refuses_are_sent_again_alone(made, server, table, settings, refusal) -> None:
     server.busy.update({"1": 1, "3": 2})
+    server.refusal = refusal
 
     async def main() -> Any:
         writer = BatchWriter([made], settings, dead_letter=DeadLetterFile(settings.FAILED_ITEM_PATH))

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 class BulkServer:
     """Keeps documents in memory. What the attributes say is how it misbehaves.
 
-    `statuses` are the answers to the next bulk requests (0 = cut the connection); `busy` counts the refusals (429) of
+    `statuses` are the answers to the next bulk requests (0 = cut the connection); `busy` counts the refusals (`refusal`) of
     a document with this id; `login` or `api_key` is asked for when set; `most` is the largest body in bytes.
     """
 
@@ -25,6 +25,7 @@ class BulkServer:
         self.types: dict[tuple[str, str], type] = {}
         self.statuses: list[int] = []
         self.busy: Counter[str] = Counter()
+        self.refusal = (429, "es_rejected_execution_exception")
         self.login: tuple[str, str] | None = None
         self.api_key = ""
         self.most = 100 << 20
@@ -103,7 +104,7 @@ class BulkServer:
             return _no(400, "invalid_index_name_exception", index)
         if key is not None and self.busy[key] > 0:
             self.busy[key] -= 1
-            return _no(429, "es_rejected_execution_exception", "queue is full")
+            return _no(*self.refusal, "not now")
         fields = document["doc"] if action == "update" else document
         for name, value in fields.items():
             kind = int if type(value) is int else type(value)
