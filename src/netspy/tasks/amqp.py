@@ -298,7 +298,7 @@ class AmqpTaskSource:
         async def look(session: Session) -> Backlog:
             state = (await session.publish.declare_queue(self.queue, passive=True)).declaration_result
             failed = (await session.publish.declare_queue(self.failed_queue, passive=True)).declaration_result
-            alone = (state.consumer_count or 0) <= 1
+            alone = (state.consumer_count or 0) <= self.consumes
             return Backlog(
                 (state.message_count or 0) + len(self._arrived),
                 len(self._held) if alone else None,
