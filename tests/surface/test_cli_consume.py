@@ -268,6 +268,23 @@ def test_a_stop_while_the_store_is_away_leaves_the_rows_in_the_queue(in_list):
     assert in_list.consume("-o", "out.db", "--once").check().summary["items"] == 5
 
 
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_stop_while_clean_hangs_leaves_the_rows_in_the_queue(in_list, kind):
+    in_list.write(books(5))
+    wait = "await asyncio.sleep(600)" if kind == "async def" else "threading.Event().wait(600)"
+    (in_list.folder / "rules.py").write_text(
+        f"import asyncio, sys, threading\n{kind} clean(row):\n    print('cleaning', file=sys.stderr, flush=True)\n    {wait}\n"
+    )
+    with in_list.start(
+        "-o", "out.db", "--clean", "rules.py:clean", "-s", "SPIDER_STOP_TIMEOUT=0.3"
+    ) as running:
+        running.wait_line("cleaning")
+        running.signal(signal.SIGTERM)
+        result = running.finish(10).check(143)
+    assert "5 row(s) could not be stored in time and stay in the queue" in result.stderr
+    assert in_list.consume("-o", "out.db", "--once").check().summary["items"] == 5
+
+
 def test_the_same_queue_is_not_written_back_into(queue):
     result = queue.consume("--pipeline", queue.path, "--once")
     result.check(3)

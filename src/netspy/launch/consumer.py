@@ -12,21 +12,23 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from netspy import crash
 from netspy.errors import ItemError, PipelineError, StoreLostError
 from netspy.messages.envelope import row_of
 from netspy.messages.row import DeadRow, Row
+from netspy.pipelines.runner import SerialThread
 
 if TYPE_CHECKING:
     from netspy.observe.counters import Counters
-    from netspy.pipelines.writer import BatchWriter, DeadLetters, WriteResult
+    from netspy.pipelines.writer import BatchWriter, DeadLetters
     from netspy.settings import Settings
     from netspy.tasks.contract import Backlog, Task, TaskSource
 
+T = TypeVar("T")
 Clean = Callable[[Row], Any]
 
 _IDLE_FIRST_S, _IDLE_MOST_S = 0.05, 1.0
@@ -70,6 +72,7 @@ class Consumer:
         self._once = once
         self._stop = asyncio.Event()
         self._said = time.monotonic()
+        self._cleaning = SerialThread("netspy-clean")
         self._unreadable = 0  # that the source has told of by now
         self._stuck = False
         self.opened = False
@@ -93,6 +96,7 @@ class Consumer:
                 raise
             self._log.warning("{}; what was in hand is delivered again", error)
         finally:
+            self._cleaning.close()
             await self._writer.close()
             await self._source.close()
 
@@ -148,7 +152,8 @@ class Consumer:
             await self._source.failed(unreadable)
         keeping = asyncio.create_task(self._keep(readable))
         try:
-            stored = await self._store(await self._cleaned(rows))
+            cleaned = await self._in_time(self._cleaned(rows), len(rows))
+            stored = cleaned is not None and await self._store(cleaned)
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
@@ -172,7 +177,8 @@ class Consumer:
         if inspect.iscoroutinefunction(self._clean):
             results = [await _awaited(self._clean, row) for row in rows]
         else:
-            results = await asyncio.to_thread(_each, self._clean, rows)
+            # Not one of the loop's own threads: a call that never returns must not keep the process from leaving.
+            results = await self._cleaning.submit(_each, self._clean, rows)
         kept, bad, dropped = [], [], 0
         for row, result in zip(rows, results, strict=True):
             if result is None:
@@ -206,7 +212,7 @@ class Consumer:
                     self._log.warning("{} row(s) are dead-lettered: {}", len(bad), bad[0].error)
                     bad = []
                 if batch.rows:
-                    result = await self._written(batch.rows)
+                    result = await self._in_time(self._writer.write(batch.rows), len(batch.rows))
                     if result is None:
                         return False
                     self._counters.inc("items", result.stored)
@@ -226,16 +232,16 @@ class Consumer:
                 self._stuck = False
                 return True
 
-    async def _written(self, rows: list[Row]) -> WriteResult | None:
-        """None when the time to stop was over before the rows were stored."""
-        writing = asyncio.ensure_future(self._writer.write(rows))
+    async def _in_time(self, work: Coroutine[Any, Any, T], rows: int) -> T | None:
+        """What `work` on so many rows gives; None when the time to stop was over before."""
+        writing = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._time_is_over())
         both: set[asyncio.Future[Any]] = {writing, stopping}
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
                 return writing.result()
-            self._log.warning("{} row(s) could not be stored in time and stay in the queue", len(rows))
+            self._log.warning("{} row(s) could not be stored in time and stay in the queue", rows)
             return None
         finally:
             for one in both:
