@@ -233,6 +233,12 @@ class SqlPipeline(BasePipeline):
         found = [target.column(name) for name in key]
         names = tuple(column.name for column in found if column is not None)
         if len(names) == len(key) and target.has_key(names):
+            if any(column is not None and column.folds for column in found):
+                self._tables.say_once(
+                    (target.name, "folds", *key),
+                    f"table {target.name!r} takes keys {list(key)} for equal that differ only in case (its collation is a "
+                    "_ci one): of such rows one is kept; give the columns a _bin collation if they are different",
+                )
             return names
         if self.conflict_target():
             raise ItemError(

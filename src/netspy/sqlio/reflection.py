@@ -35,7 +35,7 @@ _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 class Column(NamedTuple):
     """One column. `declared` is the server's word for its type; `filled` means that the server gives a value where a
     row has none (a default, a counter, a generated column). `length`: the most characters, of a VARCHAR and the like.
-    `element`: what an array consists of.
+    `element`: what an array consists of. `folds`: texts that differ only in case, or the like, are equal there.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Column(NamedTuple):
     counter: bool = False
     length: int | None = None
     element: Column | None = None
+    folds: bool = False
 
 
 class Table(NamedTuple):
@@ -201,7 +202,7 @@ def _mysql(connection: Connection, dialect: Dialect, name: str) -> Table | None:
     """By information_schema: SQLAlchemy's reader of SHOW CREATE TABLE misreads names with a backtick."""
     rows = connection.exec_driver_sql(
         "SELECT table_name, column_name, data_type, column_type, is_nullable, column_default, extra, "
-        "character_maximum_length "
+        "character_maximum_length, collation_name "
         "FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s "
         "ORDER BY ordinal_position",
         (name,),
@@ -213,7 +214,7 @@ def _mysql(connection: Connection, dialect: Dialect, name: str) -> Table | None:
         return None
     json = _mariadb_json(connection, rows[0][0]) if dialect.mariadb else frozenset[str]()
     columns = {}
-    for _, column, kind, declared, nullable, default, extra, length in rows:
+    for _, column, kind, declared, nullable, default, extra, length, collation in rows:
         counter = "auto_increment" in extra.lower()
         made = counter or "generated" in extra.lower() or "on update" in extra.lower()
         holds: Holds = next((h for h, names in _MYSQL_HOLDS.items() if kind.lower() in names), "other")
@@ -227,6 +228,7 @@ def _mysql(connection: Connection, dialect: Dialect, name: str) -> Table | None:
             made or default not in {None, "NULL"},  # MariaDB gives the expression, MySQL no row value
             counter,
             length if kind.lower() in {"char", "varchar"} else None,
+            folds="_ci" in (collation or ""),
         )
     keys: dict[str, list[tuple[str, Any]]] = {}
     for index, column, part in connection.exec_driver_sql(

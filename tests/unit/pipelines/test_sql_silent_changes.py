@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 
 import pytest
+from loguru import logger
 from sql_rig import Database, pipeline
 
 from netspy.errors import ItemError, RowsFailedError
@@ -145,3 +146,21 @@ def test_a_counter_keeps_the_number_nought_that_it_is_given(maria):
             made.save_items("t", [{"id": 0, "v": v}])
         made.save_items("t", [{"id": None, "v": 3}])
     assert maria.rows("SELECT * FROM t") == [(0, 2), (1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("collation", "kept", "times"), [("utf8mb4_general_ci", 1, 1), ("utf8mb4_bin", 2, 0)]
+)
+def test_a_key_that_takes_different_rows_for_one_is_told_once(maria, collation, kept, times):
+    lines = []
+    number = logger.add(lambda message: lines.append(str(message)), level="INFO", format="{message}")
+    maria.run(
+        "DROP TABLE IF EXISTS t",
+        f"CREATE TABLE t (url VARCHAR(99) CHARACTER SET utf8mb4 COLLATE {collation} PRIMARY KEY)",
+    )
+    with pipeline(maria.url, key=["url"]) as made:
+        made.save_items("t", [{"url": "https://a.example/A"}])
+        made.save_items("t", [{"url": "https://a.example/a"}])
+    logger.remove(number)
+    assert maria.rows("SELECT count(*) FROM t") == [(kept,)]
+    assert sum("differ only in case" in line for line in lines) == times
