@@ -19,7 +19,7 @@ import msgspec
 import pytest
 from moto.server import ThreadedMotoServer
 
-from netspy.errors import ConfigError, ItemError
+from netspy.errors import ConfigError, ItemError, MissingExtraError
 from netspy.messages.row import Row
 from netspy.pipelines import file_stores
 from netspy.pipelines.base import BasePipeline
@@ -530,9 +530,16 @@ def test_a_store_that_is_away_is_waited_for_and_files_are_not_fetched_twice(
 @pytest.mark.parametrize(
     ("store", "words"), [("s3://", "names no bucket"), ("gs://a/b", "neither a folder nor s3")]
 )
-def test_a_store_that_is_none_is_said_at_open(folder, store, words) -> None:
+def test_a_store_that_is_none_stops_the_start(folder, store, words) -> None:
     with pytest.raises(ConfigError, match=words):
-        file_stores.store_for(msgspec.structs.replace(folder, FILES_STORE=store))
+        load_pipelines([FilesPipeline], msgspec.structs.replace(folder, FILES_STORE=store))
+
+
+def test_a_bucket_without_its_driver_stops_the_start(folder, monkeypatch) -> None:
+    monkeypatch.setattr(file_stores, "find_spec", lambda _name: None)
+    told = "FILES_STORE='s3://crawl/media' needs the optional dependencies 's3'"
+    with pytest.raises(MissingExtraError, match=told):
+        load_pipelines([FilesPipeline], msgspec.structs.replace(folder, FILES_STORE="s3://crawl/media"))
 
 
 @pytest.mark.parametrize(

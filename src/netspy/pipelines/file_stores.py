@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from contextlib import ExitStack, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
@@ -61,12 +62,14 @@ class FileStore(Protocol):
 
 
 def store_for(settings: Settings) -> FileStore:
-    """The store that FILES_STORE names. Raises ConfigError."""
+    """The store that FILES_STORE names. Raises ConfigError, and MissingExtraError when its driver isn't there."""
     named = settings.FILES_STORE
     if named.startswith("s3://"):
         parts = urlsplit(named)
         if not parts.netloc:
             raise ConfigError(f"FILES_STORE={named!r} names no bucket; write s3://bucket/prefix")
+        if find_spec("boto3") is None:
+            raise MissingExtraError(f"FILES_STORE={named!r}", "s3")
         return BucketStore(settings, parts.netloc, parts.path.strip("/"))
     if "://" in named:
         raise ConfigError(f"FILES_STORE={named!r} is neither a folder nor s3://bucket/prefix")
@@ -148,11 +151,9 @@ class BucketStore:
 
     def open(self) -> None:
         """See FileStore.open. Asks whether the bucket is there."""
-        try:
-            import boto3
-            from boto3.s3.transfer import TransferConfig
-        except ImportError:
-            raise MissingExtraError("FILES_STORE=s3://…", "s3") from None
+        import boto3
+        from boto3.s3.transfer import TransferConfig
+
         try:
             self._folder = _own_folder(self._own)
             self._transfer = TransferConfig(

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from netspy.messages.response import Response
     from netspy.pipelines.file_stores import FileStore
+    from netspy.settings import Settings
 
 _DOWNLOADER = "netspy.downloader.curl.CurlDownloader"
 _SITES_KEPT = 1000
@@ -84,9 +85,16 @@ class FilesPipeline(BasePipeline):
 
     _downloader: Any = None
 
-    @cached_property
-    def _store(self) -> FileStore:
-        return store_for(self.settings)
+    @property
+    def settings(self) -> Settings:
+        """The spider's settings."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, value: Settings) -> None:
+        # A wrong FILES_STORE or a missing driver stops the start; a store that is away doesn't.
+        self._settings = value
+        self._store: FileStore = store_for(value)
 
     @cached_property
     def _threads(self) -> Threads:
