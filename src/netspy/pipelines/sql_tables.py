@@ -23,10 +23,11 @@ _MOST_SAID = 200  # warnings of one process: a page may name a field as it likes
 _MOST_KNOWN = 1000
 _FRESH_S = 10.0  # an answer this old is good enough to say that a column isn't there
 _FRESH_ABSENT_S = 1.0  # or a whole table, for want of which rows fail
+_STALE_S = 60.0  # any answer is asked for anew then: a column may have got another type
 
 
 class Tables:
-    """Tables by name. One that lacks a column is looked at again after 10 s, a missing one after 1 s."""
+    """Tables by name. One that lacks a column is looked at again after 10 s, a missing one after 1 s, any after 60 s."""
 
     def __init__(self, engine: Engine, dialect: Dialect, settings: Settings) -> None:
         self._engine = engine
@@ -95,8 +96,8 @@ class Tables:
         if name in self._known:
             table, since = self._known[name]
             lacking = table is None or any(table.column(column) is None for column in columns)
-            fresh_s = _FRESH_ABSENT_S if table is None else _FRESH_S
-            if not lacking or time.monotonic() - since < fresh_s:
+            fresh_s = _FRESH_ABSENT_S if table is None else _FRESH_S if lacking else _STALE_S
+            if time.monotonic() - since < fresh_s:
                 return table
         return self._read(name)
 

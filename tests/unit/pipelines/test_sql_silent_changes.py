@@ -10,6 +10,7 @@ from loguru import logger
 from sql_rig import Database, pipeline
 
 from netspy.errors import ItemError, RowsFailedError
+from netspy.pipelines import sql_tables
 
 EAST = timezone(timedelta(hours=8))
 
@@ -164,3 +165,19 @@ def test_a_key_that_takes_different_rows_for_one_is_told_once(maria, collation, 
     logger.remove(number)
     assert maria.rows("SELECT count(*) FROM t") == [(kept,)]
     assert sum("differ only in case" in line for line in lines) == times
+
+
+def test_a_column_that_became_text_meanwhile_keeps_the_text(maria, pg, monkeypatch):
+    for db in (maria, pg):
+        db.run("DROP TABLE IF EXISTS t", "CREATE TABLE t (zip INT PRIMARY KEY)")
+        with pipeline(db.url) as made:
+            made.save_items("t", [{"zip": "01234"}])
+            db.run(
+                "ALTER TABLE t ALTER COLUMN zip TYPE TEXT"
+                if db is pg
+                else "ALTER TABLE t MODIFY zip VARCHAR(9)"
+            )
+            monkeypatch.setattr(sql_tables, "_STALE_S", 0.0)
+            made.save_items("t", [{"zip": "01235"}])
+        assert sorted(db.rows("SELECT zip FROM t")) == [("01235",), ("1234",)]
+        monkeypatch.undo()
