@@ -17,10 +17,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from netspy import crash
+from netspy.aside import SerialThread
 from netspy.errors import ItemError, PipelineError, StoreLostError
 from netspy.messages.envelope import row_of
 from netspy.messages.row import DeadRow, Row
-from netspy.pipelines.runner import SerialThread
 
 if TYPE_CHECKING:
     from netspy.observe.counters import Counters
