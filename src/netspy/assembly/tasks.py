@@ -90,6 +90,8 @@ def build_tasks(built: Any, spider: Any, settings: Settings) -> TaskParts:
     source = spider.task_source
     if source is None:
         source = make_source(settings, spider.list_name, on_outage=built.outage)
+        if spider.in_memory:
+            spider.task_source = source  # nobody else has it: this is where add_tasks and push_tasks must go
     else:
         _whole(source, f"task_source={type(source).__name__}")
     fetch = spider.own_fetch

@@ -302,6 +302,37 @@ def test_tasks_added_on_a_page_are_served_in_the_same_run():
     assert [row["task"] for row in rows] == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("where", ["start_requests", "task_requests", "parse", "task_done"])
+def test_tasks_may_be_added_anywhere_also_to_the_memory_that_a_setting_names(where):
+    rounds, rows = [["first"]], []
+
+    def told(self, here, task=None):
+        if here == where and task in {None, "first"}:
+            self.add_tasks("added")
+
+    class Adding(Plain):
+        def fetch_tasks(self, limit):
+            return rounds.pop() if rounds else []
+
+        def start_requests(self):
+            told(self, "start_requests")
+            return ()
+
+        def task_requests(self, task):
+            told(self, "task_requests", task)
+            return super().task_requests(task)
+
+        def parse(self, request, response, task):
+            told(self, "parse", task)
+            return super().parse(request, response, task)
+
+        def task_done(self, task):
+            told(self, "task_done", task)
+
+    Adding(TASK_SOURCE="memory", item_handler=rows.extend, **QUICK).run()
+    assert sorted(row["task"] for row in rows) == ["added", "first"]
+
+
 def test_a_task_that_cannot_travel_is_refused_where_it_is_added():
     class Wrong(Plain):
         def parse(self, request, response, task):
