@@ -11,6 +11,7 @@ import time as clock
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -40,8 +41,10 @@ def line_of(dead: DeadRow) -> bytes:
     try:
         return _encoded(record)
     except SerializationError as error:
-        record["data"] = _tame(row.data, ())
-        record["error"] = f"{dead.error} (kept with some values as text: {error})"
+        lost: list[str] = []
+        record["data"] = _tame(row.data, (), lost)
+        if lost:
+            record["error"] = f"{dead.error} (kept with some values as text: {error})"
         return _encoded(record)
 
 
@@ -52,26 +55,52 @@ def _encoded(record: dict[str, Any]) -> bytes:
     return _write(lift(record)) + b"\n"
 
 
-def _tame(value: Any, path: tuple[int, ...]) -> Any:
-    """`value` with everything that can't travel replaced by its text, or by the type it derives from."""
+def _tame(value: Any, path: tuple[int, ...], lost: list[str]) -> Any:
+    """`value` as what travels: subclasses as the type they derive from, members of an enumeration as their value, a
+    buffer as bytes. All else is its text, of which `lost` is told.
+    """
+    if isinstance(value, Enum):
+        return _tame(value.value, (*path, id(value)), lost)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, bool | int):
         return value if isinstance(value, bool) else int(value)
     if isinstance(value, float):
         return float(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
     if id(value) in path or len(path) > 50:
-        return "<contains itself>" if id(value) in path else repr(value)
+        lost.append(repr(value))
+        return "<contains itself>" if id(value) in path else lost[-1]
     inside = (*path, id(value))
     if isinstance(value, Mapping):
-        return {str(key): _tame(inner, inside) for key, inner in value.items()}
+        return {
+            key if type(key) is str else _key(key, lost): _tame(inner, inside, lost)
+            for key, inner in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_tame(inner, inside) for inner in value]
+        return [_tame(inner, inside, lost) for inner in value]
+    if isinstance(value, set | frozenset):
+        return {_key(inner, lost) for inner in value}
     try:
         lift(value)
     except SerializationError:
-        return repr(value)
+        lost.append(repr(value))
+        return lost[-1]
     return value
+
+
+def _key(key: Any, lost: list[str]) -> Any:
+    """The same for the key of a dict or a member of a set, which has to stay one."""
+    if isinstance(key, Enum):
+        return _key(key.value, lost)
+    try:
+        lift({key: 0})
+    except SerializationError:
+        if not isinstance(key, str):
+            lost.append(repr(key))
+        return str.__str__(key) if isinstance(key, str) else str(key)
+    return key
 
 
 def parsed(line: bytes) -> DeadRow:

@@ -1,8 +1,14 @@
-"""A replay of many letters stays small; a pipeline whose `close` fails is named."""
+"""A replay of many letters stays small, and values of kinds that don't travel come back as a store would keep them; a
+pipeline whose `close` fails is named.
+"""
 
 from __future__ import annotations
 
 import tracemalloc
+from collections import Counter, OrderedDict
+from datetime import date
+from enum import Enum
+from http import HTTPStatus
 
 import pytest
 
@@ -31,6 +37,30 @@ def test_what_is_remembered_of_the_letters_of_a_replay_is_a_few_bytes_each(tmp_p
     finally:
         tracemalloc.stop()
     assert sum(1 for _ in dead.read()) == LETTERS // 500
+
+
+class Color(Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "back"),
+    [
+        (Color.RED, "red"),
+        ({Color.RED: [Color.RED, {Color.RED}]}, {"red": ["red", {"red"}]}),
+        (HTTPStatus.OK, 200),
+        (bytearray(b"\xff"), b"\xff"),
+        (memoryview(b"\xff"), b"\xff"),
+        (Counter("aab"), {"a": 2, "b": 1}),
+        (OrderedDict({1: Color.RED, "day": date(2026, 1, 2)}), {1: "red", "day": date(2026, 1, 2)}),
+    ],
+)
+def test_values_that_stores_take_come_back_as_they_would_have_been_stored(tmp_path, value, back):
+    dead = DeadLetterFile(tmp_path / "failed.jsonl")
+    dead.append([DeadRow(Row("t", {"v": value, "plain": 1}), "store away", 0.0)])
+    [letter] = dead.read()
+    assert letter.row.data == {"v": back, "plain": 1}
+    assert letter.error == "store away"
 
 
 class Plain(BasePipeline):
