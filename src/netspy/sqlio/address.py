@@ -177,14 +177,16 @@ def _sqlite_path(rest: str, url: str, origin: str) -> str:
     path = rest.removeprefix("/")
     if path == rest:
         raise ConfigError(
-            f"{origin}={url!r}: write sqlite:///file.db, or sqlite:////folder/file.db for an absolute path"
+            f"{origin}={hide_password(url)!r}: write sqlite:///file.db, or sqlite:////folder/file.db for an absolute path"
         )
     if not path or path == ":memory:":
         raise ConfigError(
-            f"{origin}={url!r} names no file; a database in memory would be another one for each connection"
+            f"{origin}={hide_password(url)!r} names no file; a database in memory would be another one for each connection"
         )
     if "?" in path:
-        raise ConfigError(f"{origin}={url!r}: SQLite takes no options; leave out what follows the ?")
+        raise ConfigError(
+            f"{origin}={hide_password(url)!r}: SQLite takes no options; leave out what follows the ?"
+        )
     return path
 
 

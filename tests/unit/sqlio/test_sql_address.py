@@ -61,6 +61,7 @@ def test_a_password_is_decoded_once_whatever_it_contains(written, meant):
         ("postgresql://me:secret@db/x?ssl_mode=require", "did you mean sslmode?"),
         ("sqlite://file.db", "sqlite:///file.db"),
         ("sqlite:///:memory:", "names no file"),
+        ("sqlite:///x.db?password=secret", "takes no options"),
     ],
 )
 def test_a_wrong_url_is_refused_with_the_way_out_and_without_its_password(url, why):
