@@ -102,6 +102,26 @@ def test_junk_between_rows_is_kept_apart_and_counted_and_every_row_is_stored(que
     assert result.summary["items"] == 4
 
 
+async def test_messages_that_another_program_gave_one_name_are_all_rows(rabbit_url, request):
+    import aio_pika
+
+    queue = Queue("rabbitmq", request)
+    async with await aio_pika.connect(rabbit_url) as link, link.channel() as channel:
+        await channel.declare_queue(queue.name, durable=True)
+        for n in range(3):
+            message = aio_pika.Message(b'{"n": %d}' % n, message_id="books")
+            await channel.default_exchange.publish(message, routing_key=queue.name)
+    source = message_source(queue.address, Settings())
+    await source.open()
+    try:
+        found = await source.take(10)
+        assert [task.value["n"] for task in found] == [0, 1, 2]
+        assert len({task.token for task in found}) == 3
+        await source.settled(found)
+    finally:
+        await source.close()
+
+
 async def test_a_message_that_is_too_large_for_the_failed_topic_does_not_end_the_consumer(request):
     queue = Queue("kafka", request)
     # With the error in its headers it is over what a producer may send (1,000,000 bytes by default).

@@ -174,6 +174,8 @@ class AmqpTaskSource:
             await self._ack([receipt])
             return None
         known = self._held.get(token)
+        if known is not None and not message.redelivered:
+            known, token = None, uuid.uuid4().hex  # another message, under a name that isn't its own
         if known is not None:
             known[:] = [r for r in known if r.session == session.number]
             known.append(receipt)
