@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from netspy.engine.node import Node
-from netspy.engine.parts import Ended, NodeState, Parts
+from netspy.engine.parts import Ended, NodeState, Parts, TaskParts
 from netspy.errors import ConfigError, MissingExtraError
 from netspy.messages.request import Request
 from netspy.messages.urls import compile_ignore
@@ -175,19 +175,7 @@ def build(spider: Any, settings: Settings) -> Built:
         settings.WARNING_INTERVAL,
         count=lambda: counters.inc("alerts"),
     )
-    pipelines: list[Any]
-    kind: type[BatchWriter]
-    if spider.item_handler is not None:
-        from netspy.pipelines.handler import HandlerPipeline, HandlerWriter
-
-        pipelines, kind, filter_items = [HandlerPipeline(spider.item_handler)], HandlerWriter, False
-    else:
-        wanted = spider.pipelines if spider.pipelines is not None else settings.ITEM_PIPELINES
-        pipelines, kind, filter_items = (
-            load_pipelines(wanted, settings),
-            BatchWriter,
-            settings.ITEM_FILTER_ENABLE,
-        )
+    pipelines, kind, filter_items = _storing(spider, settings)
     built.pipelines = pipelines
     writer = kind(
         pipelines,
@@ -201,14 +189,7 @@ def build(spider: Any, settings: Settings) -> Built:
 
     shared = _shared if spider.shared else _in_memory
     frontier, keeper, item_filter, resumed = shared(built, spider, settings, alerts, filter_items)
-    tasks = None
-    if spider.kind in {"task", "batch"}:
-        if spider.kind == "batch":
-            from netspy.assembly.batch import build_batch as build_tasks
-        else:
-            from netspy.assembly.tasks import build_tasks
-
-        tasks = build_tasks(built, spider, settings)
+    tasks = _tasks(built, spider, settings)
     built.parts = Parts(
         spider=spider,
         base=base_of(spider),
@@ -232,6 +213,28 @@ def build(spider: Any, settings: Settings) -> Built:
         tasks=tasks,
     )
     return built
+
+
+def _storing(spider: Any, settings: Settings) -> tuple[list[Any], type[BatchWriter], bool]:
+    """The pipelines, what writes to them, and whether items are asked for in the item filter."""
+    if spider.item_handler is not None:
+        from netspy.pipelines.handler import HandlerPipeline, HandlerWriter
+
+        return [HandlerPipeline(spider.item_handler)], HandlerWriter, False
+    wanted = spider.pipelines if spider.pipelines is not None else settings.ITEM_PIPELINES
+    return load_pipelines(wanted, settings), BatchWriter, settings.ITEM_FILTER_ENABLE
+
+
+def _tasks(built: Built, spider: Any, settings: Settings) -> TaskParts | None:
+    if spider.kind == "batch":
+        from netspy.assembly.batch import build_batch
+
+        return build_batch(built, spider, settings)
+    if spider.kind == "task":
+        from netspy.assembly.tasks import build_tasks
+
+        return build_tasks(built, spider, settings)
+    return None
 
 
 def base_of(spider: Any) -> type:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import threading
 import time
 from heapq import heappop, heappush
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from netspy.frontier.contract import SeedLockLostError
 from netspy.frontier.dedup import BloomFilter, ExactFilter, RequestFilter, asked, told
 from netspy.frontier.memory_keeper import MemoryKeeper
+from netspy.frontier.memory_seed import SeedMark
 from netspy.frontier.site_queue import Entry, SiteQueue
 from netspy.frontier.task_table import TaskTable
 from netspy.messages.entry import (
@@ -21,7 +21,6 @@ from netspy.messages.entry import (
     NewEntry,
     Reclaimed,
     SeedGrant,
-    SeedState,
     Settled,
     Settlement,
     TaskMark,
@@ -65,7 +64,6 @@ class MemoryFrontier:
         self._own = dedup if dedup is not None and not isinstance(dedup, ExactFilter | BloomFilter) else None
         self._filter = dedup if isinstance(dedup, ExactFilter | BloomFilter) else ExactFilter()
         self._asking = asyncio.Lock()
-        self._seeding_ttl = seeding_ttl_s
         self._lock = threading.Lock()
         self._seq = 0
         self._queue = SiteQueue()
@@ -73,7 +71,7 @@ class MemoryFrontier:
         self._leased: dict[int, Lease] = {}
         self._failed = 0
         self._tasks = TaskTable()
-        self._seed: tuple[SeedState, str, float] = ("none", "", 0.0)  # state, token or error, written at
+        self._seed = SeedMark(seeding_ttl_s)
         self.warnings: list[str] = []
 
     async def open(self) -> None:
@@ -149,7 +147,7 @@ class MemoryFrontier:
             return [self._tasks.state(task) for task in tasks]
 
     def _check_seeder(self, seed_token: str | None) -> None:
-        if seed_token is not None and self._seed[:2] != ("seeding", seed_token):
+        if seed_token is not None and not self._seed.held_by(seed_token):
             raise SeedLockLostError("another one holds the seeding lock now")
 
     async def _put_asking(
@@ -361,15 +359,14 @@ class MemoryFrontier:
         """See the contract."""
         now = self._clock()
         with self._lock:
-            state, detail, at = self._seed
             return Counts(
                 queued=self._queue.size,
                 leased=len(self._leased),
                 delayed=len(self._delayed),
                 failed=self._failed,
-                seed=state,
-                seed_detail=detail if state == "failed" else "",
-                seed_age_s=now - at if state != "none" else 0.0,
+                seed=self._seed.state,
+                seed_detail=self._seed.error,
+                seed_age_s=self._seed.age_s(now),
                 next_due_s=max(0.0, self._delayed[0][0] - now) if self._delayed else None,
                 tasks=len(self._tasks),
                 tasks_done=self._tasks.done,
@@ -378,30 +375,18 @@ class MemoryFrontier:
 
     async def seed_acquire(self) -> SeedGrant:
         """See the contract."""
-        now = self._clock()
         with self._lock:
-            state, detail, at = self._seed
-            if state == "none" or (state == "seeding" and now - at > self._seeding_ttl):
-                token = secrets.token_hex(8)
-                self._seed = ("seeding", token, now)
-                return SeedGrant(token, "seeding")
-            return SeedGrant(None, state, detail if state == "failed" else "", now - at)
+            return self._seed.acquire(self._clock())
 
     async def seed_renew(self, token: str) -> bool:
         """See the contract."""
         with self._lock:
-            if self._seed[:2] != ("seeding", token):
-                return False
-            self._seed = ("seeding", token, self._clock())
-            return True
+            return self._seed.renew(token, self._clock())
 
     async def seed_finish(self, token: str, *, error: str | None = None) -> bool:
         """See the contract."""
         with self._lock:
-            if self._seed[:2] != ("seeding", token):
-                return False
-            self._seed = ("seeded", "", self._clock()) if error is None else ("failed", error, self._clock())
-            return True
+            return self._seed.finish(token, error, self._clock())
 
     # -- unfinished work
 

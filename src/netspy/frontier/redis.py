@@ -71,14 +71,9 @@ class RedisFrontier:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is connected yet. Raises ConfigError for a wrong URL, dedup filter or Bloom size."""
-        kinds = {"auto": "bloom", "redis": "bloom", "redis-bloom": "bloom", "redis-set": "set"}
-        dedup_kind = kinds.get(settings.DEDUP_FILTER, "none")
         self.scope = scope
         self.keys = RunKeys.of(scope, max_layers=settings.DEDUP_MAX_LAYERS)
-        bloom = bloom_plan(
-            settings, limit=None if settings.DEDUP_FILTER in IN_PROCESS | {"redis-set"} else MAX_LAYER_BYTES
-        )
-        dedup = DedupPlan(dedup_kind, self.keys.requests, scope.dedup_ttl_ms, bloom)
+        dedup = _dedup_plan(settings, scope, self.keys)
         self._filter: RequestFilter | None = request_filter
         if request_filter is None and settings.DEDUP_FILTER not in SHARED:
             self._filter = in_process_filter(settings, on_fill=on_fill)
@@ -111,7 +106,9 @@ class RedisFrontier:
             filter_=self._filter,
             cache=self._cache,
             fill=FillWatch(
-                bloom.capacity, settings.DEDUP_WARN_FILL_RATE, on_fill if dedup.kind == "bloom" else None
+                dedup.bloom.capacity,
+                settings.DEDUP_WARN_FILL_RATE,
+                on_fill if dedup.kind == "bloom" else None,
             ),
             pack=pack,
         )
@@ -396,3 +393,12 @@ class RedisFrontier:
             except StoreFullError as error:
                 self._session.note_full(full=True)
                 await self._session.wait_for_memory(error, 1.0)
+
+
+def _dedup_plan(settings: Settings, scope: RunScope, keys: RunKeys) -> DedupPlan:
+    """What DEDUP_FILTER says. Raises ConfigError for a Bloom filter that Redis can't hold."""
+    kinds = {"auto": "bloom", "redis": "bloom", "redis-bloom": "bloom", "redis-set": "set"}
+    bloom = bloom_plan(
+        settings, limit=None if settings.DEDUP_FILTER in IN_PROCESS | {"redis-set"} else MAX_LAYER_BYTES
+    )
+    return DedupPlan(kinds.get(settings.DEDUP_FILTER, "none"), keys.requests, scope.dedup_ttl_ms, bloom)
