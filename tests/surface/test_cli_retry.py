@@ -111,6 +111,7 @@ def test_w18_a_retry_writes_only_to_the_pipeline_that_lacks_the_rows(shop):
     assert out == "6 items stored, 0 failed again and stay in failed_items.jsonl\n"
     assert prices(shop) == other(shop) == [0, 1, 2, 3, 4, 5]
     assert not (shop.folder / "failed_items.jsonl").exists()
+    assert shop("retry", "shop.py", "--items").check().stdout == "no failed item in failed_items.jsonl\n"
 
 
 def test_survivors_stay_and_successes_leave(air):

@@ -173,6 +173,8 @@ async def _replay(
 
 
 def _told(name: str, done: Any) -> str:
+    if done == (0, 0, 0, 0):
+        return f"no failed item in {name}"
     text = f"{things(done.stored, 'item')} stored, {done.failed:,} failed again and stay in {name}"
     rest = done.left + done.unseen
     return f"{text}, {rest:,} left there" if rest else text
