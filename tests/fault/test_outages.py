@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from fault_support import slow_store
 
 from netspy.frontier.calls import script
 from netspy.testing.faults import serve_pages
@@ -117,6 +118,31 @@ def test_redis_back_with_an_old_snapshot_crawls_again_what_came_after_it(
     run.finish()
     assert any("Redis keeps only snapshots" in node.stderr for node in nodes)
     note("17", run, run.check(expected, fetched_twice=since + 2 * HELD))
+
+
+@pytest.mark.faults_full
+def test_a_page_is_not_acked_when_redis_has_forgotten_the_links_that_it_led_to(
+    either_binary, own_server, begin, site, note
+):
+    """The snapshot knows of the page and not of its links, which were put while its row waited for the database."""
+    server = own_server(either_binary, save="3600 1000000")
+    expected = serve_pages(site, 4, 10, delay=0.8)
+    run = begin(server.url, slow_store(), LISTS="4", STORE_SLEEP="1.5")
+    node = run.node()
+    run.wait(lambda: run.count("z_inflight") == 4, "all lists are leased")
+    run.wait(lambda: run.client.get("netspy:Pages:lock:seed").startswith(b"seeded"), "the seeding is over")
+    run.client.save()
+    assert run.count("z_inflight") == 4, "the machine was too slow for this test"
+    run.wait(lambda: run.count("z_requests") + run.count("z_inflight") > 40, "links of every list are there")
+    assert not run.stored(), "the rows of two lists wait for the database"
+    server.kill()
+    server.start()
+    run.fault()
+    assert (run.count("z_requests"), run.count("z_inflight")) == (0, 4)
+    wait_for_more(run, site)
+    run.recovered()
+    run.finish(node)
+    note("17", run, run.check(expected, fetched_twice=4 + 40))
 
 
 @pytest.mark.faults_full
@@ -288,13 +314,13 @@ def test_a_node_cut_off_from_redis_but_not_from_the_web_stops_fetching_and_other
     either_url, begin, site, note
 ):
     lease = 2.0
-    expected = serve_pages(site, 20, 10, delay=0.1)
+    expected = serve_pages(site, 20, 25, delay=0.2)
     with FaultProxy("127.0.0.1", port_of(either_url)) as proxy:
-        run = begin(either_url, LISTS="20", SPIDER_TASK_LEASE=str(lease), COLLECTOR_TASK_COUNT="50")
+        # A full claim is twice what one worker fetches during a lease.
+        run = begin(either_url, LISTS="20", SPIDER_TASK_LEASE=str(lease), COLLECTOR_TASK_COUNT="20")
         cut_off = run.node(redis_url=proxy.redis_url(), USER_AGENT="cut off", SPIDER_THREAD_COUNT="1")
-        worker = run.node(SPIDER_THREAD_COUNT="2")
-        site.wait_hits(40)
-        both_work(run, cut_off, worker)
+        worker = run.node(SPIDER_THREAD_COUNT="12")
+        run.wait(lambda: len(run.leases_of(cut_off)) >= 18 and run.leases_of(worker), "both have much to do")
         proxy.cut()
         cut_at = time.monotonic()
         run.fault()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import closing
 
 import pytest
 from scenario_support import SPIDER, urls
@@ -75,28 +76,36 @@ def test_the_work_of_a_dead_node_is_taken_over_when_its_heartbeat_is_stale_not_w
 
 
 def test_slow_but_healthy_nodes_lose_nothing_to_each_other(numbered, redis_url, tmp_path):
+    """Each page takes longer than a lease."""
     common = env(
-        numbered, redis_url, PAGES="10", PARSE_SLEEP="0.6", NETSPY_SPIDER_THREAD_COUNT="1", NETSPY_HEARTBEAT_INTERVAL="0.4",
-        NETSPY_HEARTBEAT_STALE="1.6", NETSPY_SPIDER_TASK_LEASE="1.5",
+        numbered, redis_url, PAGES="6", PARSE_SLEEP="1.6", NETSPY_SPIDER_THREAD_COUNT="1", NETSPY_HEARTBEAT_INTERVAL="0.4",
+        NETSPY_HEARTBEAT_STALE="1.6", NETSPY_SPIDER_TASK_LEASE="1.0",
     )  # fmt: skip
     a = start_script(SPIDER, env=common, cwd=tmp_path)
     b = start_script(SPIDER, env=common, cwd=tmp_path)
     with a, b:
         results = [a.finish(60).check(), b.finish(60).check()]
-    assert_each_once(numbered, 10)
+    assert_each_once(numbered, 6)
     assert [result.summary["lease_lost"] for result in results] == [0, 0]
 
 
 def test_while_one_node_seeds_slowly_pages_are_fetched_and_nobody_leaves(numbered, redis_url, tmp_path):
-    common = env(numbered, redis_url, PAGES="12", SEED_SLEEP="0.4", NETSPY_SPIDER_STARTUP_GRACE="1")
+    """Longer than the seeding lock lasts, and than the start-up grace."""
+    common = env(
+        numbered, redis_url, PAGES="12", SEED_SLEEP="0.5", NETSPY_SPIDER_STARTUP_GRACE="0.5", NETSPY_SPIDER_SEEDING_TTL="1",
+        NETSPY_HEARTBEAT_INTERVAL="0.3", NETSPY_HEARTBEAT_STALE="1.5", NETSPY_DONE_CHECK_INTERVAL="0.1",
+    )  # fmt: skip
     a = start_script(SPIDER, env=common, cwd=tmp_path)
     with a:
         numbered.wait_hits(2)
         with start_script(SPIDER, env=common, cwd=tmp_path) as b:
-            hits_during_seeding = numbered.total
-            assert hits_during_seeding < 12
+            assert numbered.total < 8
+            numbered.wait_hits(11)
+            assert a.alive
+            assert b.alive, "it left while another node was seeding"
             results = [a.finish(60).check(), b.finish(60).check()]
     assert_each_once(numbered, 12)
+    assert "took over the seeding" not in a.stderr + b.stderr, "the seeder renews its lock"
     assert all(result.summary["outcome"] == "finished" for result in results)
 
 
@@ -133,20 +142,40 @@ def test_a_new_run_id_crawls_again_and_the_same_one_goes_on(numbered, redis_url,
     assert Counter(numbered.all_hits().values()) == Counter({3: 24})
 
 
-def test_a_finished_job_says_so_and_leaves_at_once(numbered, redis_url, redis_server, tmp_path):
+@pytest.mark.parametrize("age", ["young", "old"])
+def test_a_finished_job_says_so_and_leaves_at_once(age, numbered, redis_url, redis_server, tmp_path):
     with start_script(SPIDER, env=env(numbered, redis_url), cwd=tmp_path) as script:
         script.finish(60).check()
-    client = redis_server.client()
-    mark = client.get("netspy:Pages:lock:seed")
-    client.close()
-    assert mark is not None
+    with closing(redis_server.client()) as client:
+        mark = client.get("netspy:Pages:lock:seed")
+        word, when, who = mark.split(" ")
+        assert word == "seeded"
+        if age == "old":
+            client.set("netspy:Pages:lock:seed", f"seeded {int(when) - 60_000} {who}", keepttl=True)
     with start_script(SPIDER, env=env(numbered, redis_url), cwd=tmp_path) as script:
         result = script.finish(60).check()
     assert result.summary["outcome"] == "nothing_to_do"
-    assert "WARNING" in result.stderr
-    assert "RUN_ID" in result.stderr or "nothing was crawled" in result.stderr
+    warned = [line for line in result.stderr.splitlines() if "WARNING" in line and "RUN_ID" in line]
+    assert len(warned) == 1, "what to do about it, once"
+    assert "is finished" in warned[0]
+    assert "netspy reset" in warned[0]
+    assert ("nothing to do: " in warned[0]) == (age == "old"), (
+        "at once, when others can't have seeded just now"
+    )
     assert result.seconds < 6
     assert numbered.total == 24
+
+
+def test_a_finished_job_whose_requests_all_failed_says_so_too(numbered, redis_url, tmp_path):
+    numbered.route("/p/", "not here", prefix=True, status=404)
+    common = env(numbered, redis_url, PAGES="2")
+    with start_script(SPIDER, env=common, cwd=tmp_path) as script:
+        assert script.finish(60).check(6).summary["outcome"] == "all_failed"
+    with start_script(SPIDER, env=common, cwd=tmp_path) as script:
+        result = script.finish(60).check()
+    assert result.summary["outcome"] == "nothing_to_do"
+    assert "netspy reset" in result.summary["reason"]
+    assert [line for line in result.stderr.splitlines() if "WARNING" in line and "RUN_ID" in line]
 
 
 def test_nothing_to_do_can_be_made_an_error(numbered, redis_url, tmp_path):

@@ -42,10 +42,11 @@ _FAMILIES: dict[int, tuple[type[IPv4Address | IPv6Address], slice]] = {
 
 def blocked(method: str, url: str, address: Address | str, kind: str) -> DownloadError:
     """The error of a request that leads to `address`."""
+    article = "an" if kind[0] in "aeiou" else "a"
     return failed(
         method,
         url,
-        f"it leads to {address}, a {kind} address, and BLOCK_PRIVATE_ADDRESSES is on",
+        f"it leads to {address}, {article} {kind} address, and BLOCK_PRIVATE_ADDRESSES is on",
         Kind("blocked", retryable=False),
     )
 

@@ -66,11 +66,14 @@ class FinishWatch:
             if not self._workers.active:
                 self._standing.state = f"waiting: {unfinished}"
             return False
-        if counts.failed or any(map(self._counters.get, ("pages", "request_ok", "request_failed"))):
+        left_behind = self._turn.left_behind
+        if any(map(self._counters.get, ("pages", "request_ok", "request_failed"))):
             self._stop("finished", "finished")
-        else:
+        elif (counts.failed and not left_behind) or counts.live_nodes > 1:
             # Where other nodes of this very run are at work, an idle node is no sign of an empty run.
-            self._stop("nothing to do", "finished" if counts.live_nodes > 1 else "nothing_to_do")
+            self._stop("nothing to do", "finished")
+        else:
+            self._stop(left_behind or "nothing to do", "nothing_to_do")
         return True
 
     async def look(self) -> None:

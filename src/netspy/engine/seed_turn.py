@@ -13,13 +13,16 @@ from netspy.engine.seeding import Seeder
 from netspy.engine.standing import Standing
 from netspy.frontier.contract import SeedsLostError
 from netspy.messages.entry import SeedGrant
-from netspy.policy.finish import finished_job_left_behind
+from netspy.policy.finish import finished_job_left_behind, finished_job_text
 
 _NAME = "netspy-seed"
 
 
 class SeedTurn:
-    """`begin` starts it. `done`: start_requests has been drawn to its end by this node. `error`: why seeding failed."""
+    """`begin` starts it. `done`: start_requests has been drawn to its end by this node. `error`: why seeding failed.
+
+    `left_behind`: what to say when there turns out to be nothing to do, because others had seeded; else ''.
+    """
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class SeedTurn:
         self.seeder: Seeder | None = None
         self.done = False
         self.error: str | None = None
+        self.left_behind = ""
 
     def begin(self) -> None:
         """Start the task."""
@@ -116,15 +120,9 @@ class SeedTurn:
         return True
 
     async def _look_at_old_job(self, grant: SeedGrant) -> None:
-        counts = await self._frontier.counts()
-        if (
-            self._p.tasks is None
-            and self._p.shared
-            and not self._p.keep_alive
-            and finished_job_left_behind(counts)
-        ):
-            self._log.warning(
-                "nothing to do: this job was seeded {:.0f} s ago ({}) and is finished. To crawl again, set a new RUN_ID "
-                "(e.g. NETSPY_RUN_ID=$(date +%s)), or clear the job with `netspy reset`",
-                grant.age_s, grant.detail,
-            )  # fmt: skip
+        if self._p.tasks is not None or not self._p.shared or self._p.keep_alive:
+            return
+        self.left_behind = finished_job_text(grant.age_s, grant.detail)
+        if finished_job_left_behind(await self._frontier.counts()):
+            self._log.warning("nothing to do: {}", self.left_behind)
+            self.left_behind = "the job was finished before (see above)"

@@ -23,6 +23,9 @@ from netspy.observe.summary import RunSummary
 from netspy.pipelines.stdout import STDOUT, writes_stdout
 from netspy.settings import Settings
 
+_NO_REASON = {"finished", "nothing to do"}
+"""Ends that their outcome says all about."""
+
 
 class Done(NamedTuple):
     """A run's end in this process."""
@@ -163,11 +166,12 @@ async def _run(
         ended.outcome, totals, signal=ended.signal, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO
     )
     if outcome in {"nothing_to_do", "all_failed"} and not (totals["request_failed"] or totals["item_failed"]):
-        spider.logger.warning("nothing was crawled: {}", _why_nothing(totals, spider.why_nothing()))
+        own = spider.why_nothing() or (ended.reason if ended.reason not in _NO_REASON else None)
+        spider.logger.warning("nothing was crawled: {}", _why_nothing(totals, own))
     summary = summaries.build(
         spider.counters, spider=spider.name, kind=spider.kind, outcome=outcome, code=code, started=started,
         finished=finished, elapsed_s=(finished - started).total_seconds(),
-        reason="" if ended.reason in {"finished", "nothing to do"} else ended.reason,
+        reason="" if ended.reason in _NO_REASON else ended.reason,
         redis_key=built.redis_key, run_id=run_id_of(spider, settings) if built.parts.shared else "", namespace=built.namespace,
         outputs=built.outputs(),
     )  # fmt: skip

@@ -57,3 +57,11 @@ def nothing_moved(before: Counts, after: Counts) -> bool:
         after.tasks_done,
         after.tasks_failed,
     )
+
+
+def finished_job_text(seeded_ago_s: float, by: str) -> str:
+    """What a node says that finds a finished job, and what can be done."""
+    return (
+        f"this job was seeded {seeded_ago_s:.0f} s ago ({by}) and is finished. To crawl again, set a new RUN_ID "
+        "(e.g. NETSPY_RUN_ID=$(date +%s)), or clear the job with `netspy reset`"
+    )

@@ -30,13 +30,15 @@ class Writer:
         self.batches = []
         self.gate = asyncio.Event()
         self.gate.set()
+        self.refusing = asyncio.Event()
+        self.refusing.set()
         self.failures = 0
         self.refused = set()
         self.buried = []
         self.waiting = None
 
     async def refuse(self, rows):
-        await self.gate.wait()
+        await self.refusing.wait()
         if self.failures:
             self.failures -= 1
             raise PipelineError("disk full")
@@ -259,13 +261,13 @@ async def test_when_the_flushing_breaks_nobody_waits_for_it(make):
 
 async def test_refused_items_are_dead_letters_before_their_page_is_over(make):
     rig = make()
-    rig.writer.gate.clear()
+    rig.writer.refusing.clear()
     page = Page()
     bad = Out(Row("items", {"n": 2}), None, "price: wrong", "shop.Book")
     rig.buffer.add(page, [*rows(1), bad, *rows(3)])
-    await asyncio.sleep(0.02)
-    assert page.done == 0
-    rig.writer.gate.set()
+    await asyncio.sleep(0.05)
+    assert page.done == 0, "the disk hasn't taken the refused one yet"
+    rig.writer.refusing.set()
     await rig.buffer.flush_all()
     assert rig.writer.buried == [(2, "price: wrong", "shop.Book")]
     assert rig.writer.batches == [[1, 3]]
