@@ -12,7 +12,7 @@ import pytest
 from broker_rig import SETTINGS, TAKER, drain
 from loguru import logger
 
-from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
+from netspy.errors import ConfigError, SerializationError, StoreLostError, StoreUnavailableError
 from netspy.settings import Settings
 from netspy.tasks.kafka import KafkaTaskSource
 from netspy.testing.kafka_mock import UNKNOWN_TOPIC, KafkaMock
@@ -285,6 +285,18 @@ async def test_kafka_moves_partitions_between_nodes_that_come_and_go(kafka, name
     await nodes[0].close()
 
 
+async def test_kafka_takes_none_of_the_tasks_of_which_one_is_too_large(own_kafka, name):
+    source = kafka_source(own_kafka.servers, name, f"message.max.bytes=2000&{QUICK}")
+    await source.open()
+    with pytest.raises(
+        SerializationError, match=r"task 1 of 3,002 bytes is larger than a message may be \(2,000\)"
+    ):
+        await source.add(["small", "x" * 3000])
+    await source.add(["next"])
+    assert [task.value for task in await source.take(5)] == ["next"]
+    await source.close()
+
+
 async def test_kafka_may_leave_the_assignment_to_its_brokers(own_kafka, name):
     """KIP-848: another protocol of groups, in which a member that leaves is missed at once."""
     done = {}
@@ -328,6 +340,36 @@ async def test_kafka_without_the_topic_says_how_to_make_it(own_kafka, name):
     with pytest.raises(ConfigError, match=rf"has no topic '{name}'.*kafka-topics.sh --create --topic {name}"):
         await source.open()
     await source.close()
+
+
+@pytest.mark.slow
+async def test_kafka_away_while_more_is_written_than_the_client_buffers_is_told_of_and_can_be_given_up(
+    own_kafka, name
+):
+    outages = []
+    source = KafkaTaskSource(
+        f"kafka://{own_kafka.servers}/{name}?queue.buffering.max.messages=2000&{QUICK}",
+        SETTINGS, topic="x", group="x", on_outage=lambda *o: outages.append(o),
+    )  # fmt: skip
+    await source.open()
+    own_kafka.down()
+    adding = asyncio.create_task(source.add(list(range(6000))))
+    end = time.monotonic() + 20
+    while not outages:
+        assert time.monotonic() < end, "nobody was told"
+        await asyncio.sleep(0.02)
+    own_kafka.up()
+    await asyncio.wait_for(adding, 30)
+    assert [away for away, _ in outages] == [True, False]
+    own_kafka.down()
+    adding = asyncio.create_task(source.add(list(range(6000))))
+    while len(outages) < 3:
+        assert time.monotonic() < end + 20, "nobody was told"
+        await asyncio.sleep(0.02)
+    source.give_up_waiting()
+    with pytest.raises(StoreUnavailableError, match="the node is stopping"):
+        await asyncio.wait_for(adding, 10)
+    await asyncio.wait_for(source.close(), 15)
 
 
 @pytest.mark.slow

@@ -13,12 +13,10 @@ there again. When a partition comes back to the node that still works on its tas
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError as ThreadGone
 from concurrent.futures import Future
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -29,6 +27,7 @@ from netspy.errors import ConfigError, SerializationError, StoreLostError, Store
 from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.settings import Settings, without_passwords
 from netspy.tasks.contract import Backlog, Task
+from netspy.tasks.kafka_patience import Patience, is_kafka
 from netspy.tasks.kafka_thread import PROBE_S, KafkaThread, Marks, stamp_of
 from netspy.tasks.wire import KIND, SettledLately, decode_value, encode_values, token_of
 
@@ -39,13 +38,15 @@ T = TypeVar("T")
 
 OPTIONS = {"group": word, "open": count}
 MOST_OPEN = 1000
-BACKOFF_FIRST_S, BACKOFF_CAP_S = 0.1, 2.0
 
 _JOIN_S = 15.0  # how long a take waits for the group to give out partitions
 _ARRIVAL_S = 5.0  # how long messages that the broker has may take to arrive
 _COMMIT_S = 5.0  # how long `settled` waits for the commit; it is tried on in the background
 _CLOSE_S = 12.0
 _STEP_S = 0.01
+_SILENCE_S = 3.0  # an acknowledgement that takes longer makes us ask whether the brokers are there
+_PIECE, _PIECE_BYTES = 1000, 32_000_000
+_MOST_BYTES = 1_000_000  # librdkafka's default of message.max.bytes
 _FROM_THE_BEGINNING = frozenset({"earliest", "smallest", "beginning"})  # librdkafka's words for one thing
 
 
@@ -100,11 +101,16 @@ class KafkaTaskSource:
             )
         self._start_timeout_s = settings.REDIS_START_TIMEOUT
         self._outage_timeout_s = settings.REDIS_OUTAGE_TIMEOUT
-        self._on_outage = on_outage
         self._thread: KafkaThread | None = None
         self._stop = asyncio.Event()
+        self._patience = Patience(
+            self._address,
+            timeout_s=settings.REDIS_OUTAGE_TIMEOUT,
+            stop=self._stop,
+            refused=lambda: self._thread.refused if self._thread is not None else None,
+            on_outage=on_outage,
+        )
         self._closed = False
-        self._away_since: float | None = None
         self._held: dict[str, Receipt] = {}
         self._settled = SettledLately()
         self._returned: list[Task] = []
@@ -147,7 +153,7 @@ class KafkaTaskSource:
                 await self.close()
                 if trouble == "topic":
                     raise brokers.no_topic(self._address, topic)
-                raise self._unavailable(last, self._start_timeout_s)
+                raise self._patience.unavailable(last, self._start_timeout_s)
             await asyncio.sleep(min(0.1, left))
 
     async def _asked(self, function: Callable[[], T]) -> T:
@@ -202,54 +208,6 @@ class KafkaTaskSource:
             raise StoreLostError(f"the connection to Kafka at {self.shown} is closed")
         return self._thread
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What `ask` gives; it is called again while the brokers are away."""
-        started = time.monotonic()
-        failures = 0
-        while True:
-            try:
-                answer = await ask()
-            except Exception as error:
-                if not _is_kafka(error):
-                    raise
-                failures += 1
-                await self._wait(error, failures, started)
-            else:
-                self._back()
-                return answer
-
-    async def _wait(self, error: Any, failures: int, started: float) -> None:
-        thread = self._thread
-        refused = thread.refused if thread is not None else None
-        if refused is not None or brokers.trouble_of(error) == "config":
-            raise brokers.unusable(self._address, refused or error) from None
-        now = time.monotonic()
-        if self._away_since is None:
-            self._away_since = now
-            if self._on_outage is not None:
-                self._on_outage(True, 0.0)
-        if self._stop.is_set():
-            raise StoreUnavailableError(
-                f"Kafka at {self.shown} is away ({brokers.one_line(error)}) and the node is stopping"
-            ) from None
-        if self._outage_timeout_s and now - started >= self._outage_timeout_s:
-            raise self._unavailable(brokers.one_line(error), self._outage_timeout_s) from None
-        delay = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2 ** min(failures, 10)) * random.uniform(0.5, 1)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), delay)
-
-    def _back(self) -> None:
-        if self._away_since is None:
-            return
-        gone, self._away_since = time.monotonic() - self._away_since, None
-        if self._on_outage is not None:
-            self._on_outage(False, gone)
-
-    def _unavailable(self, why: str, waited_s: float) -> StoreUnavailableError:
-        return StoreUnavailableError(
-            f"Kafka at {self.shown} did not answer within {waited_s:g} s ({why}); start it, or correct its address"
-        )
-
     async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
         end = time.monotonic() + seconds
         while not condition():
@@ -286,7 +244,7 @@ class KafkaTaskSource:
         await self._until(thread.assigned.is_set, _JOIN_S)
         if thread.arrived:
             return True
-        if not await self._patiently(lambda: self._behind(thread.unread)):
+        if not await self._patience.ask(lambda: self._behind(thread.unread)):
             return bool(thread.arrived)
         return await self._until(lambda: bool(thread.arrived), _ARRIVAL_S)
 
@@ -386,24 +344,39 @@ class KafkaTaskSource:
 
     async def add(self, values: Sequence[Any]) -> None:
         """Acknowledged by all in-sync replicas when this returns."""
-        await self._write(self.topic, [(body, [_KIND_HEADER]) for body in encode_values(values)])
+        bodies = encode_values(values)
+        most = int(self._address.config.get("message.max.bytes", _MOST_BYTES))
+        for number, body in enumerate(bodies):
+            if len(body) > most:
+                raise SerializationError(
+                    f"task {number} of {len(body):,} bytes is larger than a message may be ({most:,}); pass a key to large "
+                    "data, or raise message.max.bytes in the source's address and on the brokers"
+                )
+        await self._write(self.topic, [(body, [_KIND_HEADER]) for body in bodies])
 
-    async def _write(self, topic: str, messages: list[tuple[bytes, list[tuple[str, bytes]]]]) -> None:
+    async def _write(self, topic: str, messages: Sequence[tuple[bytes, list[tuple[str, bytes]]]]) -> None:
+        """In pieces that the client's buffer takes at once: it must not keep the thread waiting for absent brokers."""
+        piece, size = [], 0
+        for message in messages:
+            piece.append(message)
+            size += len(message[0])
+            if len(piece) >= _PIECE or size >= _PIECE_BYTES:
+                await self._write_piece(topic, piece)
+                piece, size = [], 0
+        if piece:
+            await self._write_piece(topic, piece)
+
+    async def _write_piece(self, topic: str, messages: list[tuple[bytes, list[tuple[str, bytes]]]]) -> None:
         started = time.monotonic()
         failures = 0
         while True:
             thread = self._running
             try:
                 sent = asyncio.wrap_future(await self._asked(partial(thread.send, topic, messages)))
-                await self._first(sent, self._outage_timeout_s or None)
-                if sent.done():
-                    return
-                # Nobody waits any more: what is not written by now must not be written later.
-                await self._asked(thread.purge)
-                await sent
+                await self._acknowledged(thread, sent)
                 return
             except Exception as error:
-                if not _is_kafka(error):
+                if not is_kafka(error):
                     raise
                 if brokers.trouble_of(error) == "rows":
                     raise SerializationError(
@@ -413,14 +386,29 @@ class KafkaTaskSource:
                     raise brokers.no_topic(self._address, topic) from None
                 await self._asked(thread.new_producer)
                 failures += 1
-                await self._wait(error, failures, started)
+                await self._patience.wait(error, failures, started)
+
+    async def _acknowledged(self, thread: KafkaThread, sent: asyncio.Future[None]) -> None:
+        """Wait for it. The client itself would wait for absent brokers without a word."""
+        await self._first(sent, _SILENCE_S)
+        while not sent.done():
+            try:
+                await self._patience.ask(lambda: self._asked(thread.partitions))
+            except StoreUnavailableError:
+                # Nobody waits any more: what is not written by now must not be written later.
+                await self._asked(thread.purge)
+                await asyncio.wait([sent])
+                if sent.exception() is not None:
+                    raise
+                return
+            await self._first(sent, _SILENCE_S)
 
     async def backlog(self) -> Backlog:
         """`waiting` and `taken` add up to what the group has not committed; tasks in other nodes' hands count as
         waiting, since Kafka doesn't tell. `failed` counts what this node moved to the failed topic.
         """
         thread = self._running
-        lag = await self._patiently(lambda: self._behind(thread.undone))
+        lag = await self._patience.ask(lambda: self._behind(thread.undone))
         taken = len(self._held) - len(self._returned)
         return Backlog(max(0, lag - taken), taken, None, self._failures)
 
@@ -443,7 +431,3 @@ class KafkaTaskSource:
 
 
 _KIND_HEADER = ("kind", KIND.encode())
-
-
-def _is_kafka(error: BaseException) -> bool:
-    return isinstance(error, brokers.library().KafkaException)
