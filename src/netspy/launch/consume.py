@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from netspy.brokers.address import shown
 from netspy.engine.node import force_exit
 from netspy.errors import ConfigError
 from netspy.launch.consumer import Clean, Consumer
+from netspy.launch.heeding import heed
 from netspy.launch.single import write_line
 from netspy.observe import summary as summaries
 from netspy.observe.counters import Counters
@@ -148,7 +148,15 @@ async def _run(
             outputs=[str(one.where()) for one in made if hasattr(one, "where")],
         )  # fmt: skip
 
-    seen, unheed = _catch_signals(consumer, logger, lambda: ended("forced"))
+    def stop(name: str, _number: int) -> None:
+        logger.info("{}: storing what was read; once more to leave at once", name)
+        consumer.stop()
+
+    def forced() -> None:  # what is not acknowledged comes again
+        write_line(ended("forced"))
+        force_exit(int(ExitCode.FORCED))
+
+    seen, unheed = heed(stop, forced)
     try:
         await consumer.run()
     finally:
@@ -168,35 +176,6 @@ def _letters(settings: Settings, logger: Any) -> tuple[DeadLetters, Callable[[],
     if store is None:
         return file, lambda: None
     return SharedLetters(store, file, lambda message: logger.warning("{}", message)), store.close
-
-
-def _catch_signals(
-    consumer: Consumer, logger: Any, summary: Callable[[], RunSummary]
-) -> tuple[list[int], Callable[[], None]]:
-    """First SIGINT or SIGTERM: a graceful stop. Second: out at once; what is not acknowledged comes again."""
-    seen: list[int] = []
-    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
-        return seen, lambda: None
-    loop = asyncio.get_running_loop()
-
-    def handle(number: signal.Signals) -> None:
-        seen.append(number)
-        if len(seen) > 1:
-            write_line(summary())
-            force_exit(int(ExitCode.FORCED))
-        name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else number.name
-        logger.info("{}: storing what was read; once more to leave at once", name)
-        consumer.stop()
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, handle, number)
-
-    def undo() -> None:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-    return seen, undo
 
 
 def _events(logger: Any, counters: Counters) -> tuple[Callable[[PipelineEvent], None], Callable[[], None]]:

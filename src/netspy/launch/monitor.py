@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from typing import Any
 from netspy import assembly
 from netspy.engine.node import Node, force_exit
 from netspy.engine.patrol import PatrolEnd
+from netspy.launch.heeding import heed
 from netspy.launch.observer import cluster_snapshot, cluster_state
 from netspy.launch.single import config_problem, write_line
 from netspy.launch.stops import Stops
@@ -81,15 +81,14 @@ async def _run(spider: Any, settings: Settings, once: bool, before: Stops, stops
         assembly.leave_embedded(0.5)
         force_exit(int(ExitCode.FORCED))
 
-    def stop(number: signal.Signals) -> None:
-        name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else number.name
+    def stop(name: str, number: int) -> None:
         spider.logger.info("{}: giving the master lock up; once more to leave at once", name)
-        built.patrol.stop(name, int(number))
+        built.patrol.stop(name, number)
         built.queue.give_up_waiting()
         if worker is not None:
-            worker.stop(name, int(number))
+            worker.stop(name, number)
 
-    seen, unheed = _heed(loop, stop, forced)
+    seen, unheed = heed(stop, forced)
     spider._running = _Stopper(built.patrol, loop)  # noqa: SLF001 - the spider's own handle for stop()
     try:
         async with _panel(spider, settings, lambda: bool(seen)):
@@ -210,32 +209,6 @@ class _Stopper:
 
     def stop(self, reason: str) -> None:
         self._loop.call_soon_threadsafe(lambda: self._patrol.stop(reason))
-
-
-def _heed(
-    loop: asyncio.AbstractEventLoop, stop: Callable[[signal.Signals], None], forced: Callable[[], None]
-) -> tuple[list[int], Callable[[], None]]:
-    """First SIGINT or SIGTERM: a graceful stop. Second: out at once. The signals so far, and what undoes it."""
-    seen: list[int] = []
-    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
-        return seen, lambda: None
-
-    def handle(number: signal.Signals) -> None:
-        seen.append(number)
-        if len(seen) > 1:
-            forced()
-        else:
-            stop(number)
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, handle, number)
-
-    def undo() -> None:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-    return seen, undo
 
 
 def _judged(end: PatrolEnd) -> tuple[Outcome, ExitCode]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -13,6 +11,7 @@ from typing import Any, NamedTuple
 from netspy import assembly
 from netspy.engine.node import Node, force_exit
 from netspy.errors import ConfigError, NetspyError
+from netspy.launch.heeding import heed
 from netspy.launch.observer import Observer, run_id_of
 from netspy.launch.stops import Stops
 from netspy.observe import log
@@ -142,7 +141,13 @@ async def _run(
     def forced() -> None:
         on_forced(_forced(spider, built, started, shown))
 
-    seen, unheed = _catch_signals(loop, node, built, observer.stopping, forced)
+    def stop(name: str, number: int) -> None:
+        spider.logger.info("{}: finishing what runs; once more to leave at once", name)
+        observer.stopping()
+        node.stop(name, signal=number)
+        built.give_up_waiting()
+
+    seen, unheed = heed(stop, forced)
     try:
         try:
             ended = await node.run()
@@ -189,42 +194,6 @@ def _why_nothing(totals: dict[str, int], own: str | None) -> str:
     if totals["invalid_url"] or totals["parse_error"]:
         return "no seed could be taken (see the messages above)"
     return "the queue was empty and there were no seeds"
-
-
-def _catch_signals(
-    loop: asyncio.AbstractEventLoop,
-    node: Node,
-    built: Any,
-    stopping: Callable[[], None],
-    forced: Callable[[], None],
-) -> tuple[list[int], Callable[[], None]]:
-    """First SIGINT or SIGTERM: a graceful stop. Second: out at once. The signals so far, and what undoes it."""
-    seen: list[int] = []
-    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
-        return seen, lambda: None
-
-    def handle(number: signal.Signals) -> None:
-        seen.append(number)
-        if len(seen) > 1:
-            forced()
-            return
-        name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else number.name
-        built.spider.logger.info("{}: finishing what runs; once more to leave at once", name)
-        stopping()
-        node.stop(name, signal=int(number))
-        built.give_up_waiting()
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, handle, number)
-    # A fleet's parent blocks them while it forks, so that none comes before there is somebody to heed it.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
-
-    def undo() -> None:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-    return seen, undo
 
 
 def _forced(spider: Any, built: Any, started: datetime, shown: Progress) -> RunSummary:
