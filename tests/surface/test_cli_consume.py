@@ -113,9 +113,11 @@ def test_rows_of_a_queue_are_stored_with_table_and_key_and_the_queue_is_empty(qu
         0,
         "finished",
     )
+    assert "consume finished after " in result.stderr
     assert "731 row(s) stored, 0 dead-lettered" in result.stderr
     again = queue.consume("-o", "out.db", "--once").check()
     assert (again.summary["items"], again.summary["outcome"]) == (0, "nothing_to_do")
+    assert "consume had nothing to do after " in again.stderr
 
 
 KILLERS = """

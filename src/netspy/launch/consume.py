@@ -203,4 +203,4 @@ def human(summary: RunSummary) -> str:
         if s.user.get(name):
             parts.append(f"{s.user[name]:,} {words}")
     where = f"\n  rows: {', '.join(s.outputs)}" if s.outputs else ""
-    return f"consume {s.outcome} after {duration(s.elapsed)}: {', '.join(parts)}{where}"
+    return f"consume {summaries.HEADS[s.outcome]} after {duration(s.elapsed)}: {', '.join(parts)}{where}"

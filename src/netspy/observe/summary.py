@@ -244,7 +244,7 @@ def judged(
     return outcome, exit_code(outcome, stop=stop, fail_on_nothing_to_do=fail_on_nothing_to_do)
 
 
-_HEADS: dict[str, str] = {
+HEADS: dict[str, str] = {
     "finished": "finished",
     "nothing_to_do": "had nothing to do",
     "limit": "stopped at a limit",
@@ -257,6 +257,7 @@ _HEADS: dict[str, str] = {
     "failed": "broke",
     "not_master": "left: it is not the master",
 }
+"""How it ended, as a sentence goes on after the name."""
 
 MAX_SHOWN = 8
 """Reasons and user counters shown to people; the JSON line has all."""
@@ -272,7 +273,7 @@ def _tasks(s: RunSummary) -> str:
 def human(summary: RunSummary) -> str:
     """A block for people: how it ended, what was fetched, stored and failed, and where the items are."""
     s = summary
-    head = f"{s.spider} {_HEADS[s.outcome]} after {duration(s.elapsed)}"
+    head = f"{s.spider} {HEADS[s.outcome]} after {duration(s.elapsed)}"
     about = [f"{s.nodes} nodes"] if s.nodes > 1 else []
     about += [f"run {s.run_id}"] if s.run_id else []
     lines = [head + (f" ({', '.join(about)})" if about else "") + (f": {s.reason}" if s.reason else "")]
