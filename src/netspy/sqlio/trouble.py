@@ -17,67 +17,23 @@ _MYSQL_TRANSIENT = frozenset(
     {
         *(1020, 1205, 1213, 1412, 1615, 1689, 3572),  # changed meanwhile, lock wait, deadlock, NOWAIT
         *(1290, 1792, 1836),  # read-only: a fail-over is going on, or we reach the replica
-        *(
-            1040,
-            1041,
-            1042,
-            1043,
-            1053,
-            1077,
-            1078,
-            1079,
-            1080,
-            1129,
-            1135,
-            1152,
-            1184,
-            1203,
-            1226,
-        ),  # (no) connection
+        *(1040, 1041, 1042, 1043, 1053, 1077, 1078, 1079, 1080, 1129, 1135, 1152, 1184, 1203, 1226),  # (no) connection
         *(1156, 1157, 1158, 1159, 1160, 1161, 1189, 1190, 1927, 4031),  # the connection broke
         *(1317, 1969, 3024),  # interrupted, ran out of time
         *(1021, 1030, 1037, 1038, 1114),  # disk or memory full, storage engine in trouble
         *(1047, 3100, 3101, 3796),  # cluster node not ready, transaction rolled back by group replication
-        *(
-            2002,
-            2003,
-            2004,
-            2005,
-            2006,
-            2012,
-            2013,
-            2014,
-            2026,
-            2027,
-            2055,
-        ),  # the client's words for all this
+        *(2002, 2003, 2004, 2005, 2006, 2012, 2013, 2014, 2026, 2027, 2055),  # the client's words for all this
     }
-)
+)  # fmt: skip
 _MYSQL_DATA = frozenset(
     {
-        *(
-            1022,
-            1048,
-            1062,
-            1169,
-            1216,
-            1217,
-            1364,
-            1451,
-            1452,
-            1557,
-            1586,
-            1761,
-            1762,
-            3819,
-            4025,
-        ),  # constraints
+        *(1022, 1048, 1062, 1169, 1216, 1217, 1364, 1451, 1452, 1557, 1586, 1761, 1762, 3819, 4025),  # constraints
         *(1153, 1264, 1265, 1292, 1300, 1301, 1366, 1367, 1406, 1411, 1416, 1441, 1525, 1526, 1644, 1690),
         4078,  # no cast from the value's type to the column's
         *(3140, 3141, 3143, 3144, 3156, 3157, 3158, 4038, 4039),  # JSON
         *(1118, 1139, 1365, 1748, 1906, 3105),  # row size, generated columns, no partition
     }
-)
+)  # fmt: skip
 _MYSQL_SCHEMA = frozenset({1054, 1051, 1072, 1091, 1109, 1136, 1146, 1176, 1412, 1932})
 _MYSQL_SETUP = frozenset(
     {1044, 1045, 1049, 1095, 1130, 1133, 1142, 1143, 1227, 1251, 1370, 1698, 4151, 2054, 2059}
