@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 import uuid
+from urllib.parse import urlsplit
 
 import aio_pika
 import pytest
@@ -17,7 +18,7 @@ from netspy.tasks.amqp import AmqpTaskSource
 from netspy.tasks.redis_stream import RedisStreamSource
 from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
 from netspy.testing.runner import start_script
-from netspy.testing.servers import RedisServer
+from netspy.testing.servers import FaultProxy, RedisServer
 from support.missing import missing
 
 
@@ -86,17 +87,18 @@ async def test_rabbitmq_killed_and_restarted_loses_no_task_and_repeats_none_in_h
 
 
 @pytest.mark.slow
-async def test_rabbitmq_that_answers_nothing_for_some_heartbeats_ends_no_call_and_loses_no_task(name):
+async def test_rabbitmq_that_answers_nothing_for_some_heartbeats_ends_no_call_and_loses_no_task(
+    rabbit_url, name
+):
     """The client cancels what waits on a connection that its heartbeats give up."""
-    if find_rabbitmq_server() is None:
-        missing("no rabbitmq-server on this machine")
-    with RabbitServer() as server:
-        source = rabbit(server.url, name, heartbeat=1)
+    where = urlsplit(rabbit_url)
+    with FaultProxy(where.hostname, where.port) as proxy:
+        source = rabbit(f"amqp://{proxy.host}:{proxy.port}/", name, heartbeat=1)
         await source.open()
         await source.add(list(range(20)))
         in_hand = await source.take(10)
         session = source._link.session
-        server.pause()
+        proxy.stall()
         waiting = [asyncio.create_task(call) for call in (source.add([20, 21]), source.take(5))]
         waiting.append(asyncio.create_task(source.backlog()))
         end = time.monotonic() + 20
@@ -104,7 +106,7 @@ async def test_rabbitmq_that_answers_nothing_for_some_heartbeats_ends_no_call_an
             assert time.monotonic() < end, "nobody noticed"
             await asyncio.sleep(0.05)
         await source.settled(in_hand)
-        server.resume()
+        proxy.resume()
         _, more, _ = await asyncio.wait_for(asyncio.gather(*waiting), 30)
         done = {task.value: 1 for task in [*in_hand, *more]}
         await source.settled(more)

@@ -343,9 +343,7 @@ async def test_kafka_without_the_topic_says_how_to_make_it(own_kafka, name):
 
 
 @pytest.mark.slow
-async def test_kafka_away_while_more_is_written_than_the_client_buffers_is_told_of_and_can_be_given_up(
-    own_kafka, name
-):
+async def test_kafka_away_while_more_is_written_than_the_client_buffers_is_told_of(own_kafka, name):
     outages = []
     source = KafkaTaskSource(
         f"kafka://{own_kafka.servers}/{name}?queue.buffering.max.messages=2000&{QUICK}",
@@ -353,7 +351,7 @@ async def test_kafka_away_while_more_is_written_than_the_client_buffers_is_told_
     )  # fmt: skip
     await source.open()
     own_kafka.down()
-    adding = asyncio.create_task(source.add(list(range(6000))))
+    adding = asyncio.create_task(source.add(list(range(3000))))
     end = time.monotonic() + 20
     while not outages:
         assert time.monotonic() < end, "nobody was told"
@@ -361,15 +359,7 @@ async def test_kafka_away_while_more_is_written_than_the_client_buffers_is_told_
     own_kafka.up()
     await asyncio.wait_for(adding, 30)
     assert [away for away, _ in outages] == [True, False]
-    own_kafka.down()
-    adding = asyncio.create_task(source.add(list(range(6000))))
-    while len(outages) < 3:
-        assert time.monotonic() < end + 20, "nobody was told"
-        await asyncio.sleep(0.02)
-    source.give_up_waiting()
-    with pytest.raises(StoreUnavailableError, match="the node is stopping"):
-        await asyncio.wait_for(adding, 10)
-    await asyncio.wait_for(source.close(), 15)
+    await source.close()
 
 
 @pytest.mark.slow
