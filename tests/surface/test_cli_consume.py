@@ -322,6 +322,23 @@ def test_a_wrong_call_is_one_line_and_an_exit_code(arguments, code, text, workdi
 
 
 @pytest.mark.slow
+def test_a_rabbitmq_that_answers_nothing_does_not_keep_a_stop_waiting(tmp_path):
+    if find_rabbitmq_server() is None:
+        missing("no rabbitmq-server on this machine")
+    with RabbitServer() as server:
+        queue = Queue("rabbitmq", SimpleNamespace(getfixturevalue=lambda _name: server.url), tmp_path)
+        queue.write(books(20))
+        with queue.start("-o", "out.db") as running:
+            assert wait_until(lambda: len(queue.stored()) == 20, 30)
+            server.pause()
+            try:
+                running.signal(signal.SIGTERM)
+                running.finish(12).check(143)  # a call may take 15 s otherwise
+            finally:
+                server.resume()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rabbitmq", "kafka"])
 def test_a_broker_that_goes_away_while_rows_are_written_and_stored_loses_none(kind, tmp_path):
     if kind == "rabbitmq":

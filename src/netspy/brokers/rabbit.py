@@ -31,6 +31,8 @@ PORT, TLS_PORT = 5672, 5671
 CONNECT_S = 5.0
 CALL_S = 15.0
 """How long one call may take before its connection counts as dead: an answer comes within milliseconds."""
+STOPPING_CALL_S = 3.0
+"""The same once waiting was given up: whoever stops has little time."""
 HEARTBEAT_S = 15
 BACKOFF_FIRST_S, BACKOFF_CAP_S = 0.05, 2.0
 CLOSE_S = 3.0
@@ -141,6 +143,7 @@ class RabbitLink:
         self._away_since: float | None = None
         self._reported = False
         self._stop = asyncio.Event()
+        self._calls: set[asyncio.Timeout] = set()
         self._closed = False
 
     @property
@@ -162,6 +165,10 @@ class RabbitLink:
     def give_up_waiting(self) -> None:
         """From now on a call that finds the broker away fails soon, and those that wait fail now."""
         self._stop.set()
+        end = asyncio.get_running_loop().time() + STOPPING_CALL_S
+        for call in self._calls:
+            if not call.expired():
+                call.reschedule(min(end, call.when() or end))
 
     async def ask(self, send: Callable[[Session], Awaitable[T]], *, timeout_s: float | None = None) -> T:
         """What `send` gives; it is called again after an outage, so it must be safe to repeat.
@@ -178,8 +185,7 @@ class RabbitLink:
             session: Session | None = None
             try:
                 session = await unbroken(self._get())
-                async with asyncio.timeout(CALL_S):
-                    answer = await unbroken(send(session))
+                answer = await self._limited(unbroken(send(session)))
             except Exception as error:
                 trouble = trouble_of(error)
                 if trouble is None and session is not None and session.broken:
@@ -195,6 +201,14 @@ class RabbitLink:
             else:
                 self._back()
                 return answer
+
+    async def _limited(self, call: Awaitable[T]) -> T:
+        async with asyncio.timeout(STOPPING_CALL_S if self._stop.is_set() else CALL_S) as limit:
+            self._calls.add(limit)
+            try:
+                return await call
+            finally:
+                self._calls.discard(limit)
 
     async def _get(self) -> Session:
         async with self._connecting:
@@ -232,7 +246,7 @@ class RabbitLink:
         now = time.monotonic()
         if self._away_since is None:
             self._away_since = now
-        if self._stop.is_set() and (failures > 1 or self._reported):
+        if self._stop.is_set() and (failures > 1 or self._reported or isinstance(error, TimeoutError)):
             raise StoreUnavailableError(
                 f"RabbitMQ at {self.address.shown} is away ({one_line(error)}) and the node is stopping"
             ) from None
