@@ -31,6 +31,13 @@ def test_version(flag, capsys):
     assert capsys.readouterr().out == "netspy 0.1.0\n"
 
 
+def test_the_package_can_be_run_where_scripts_are_not_on_the_path():
+    command = [sys.executable, "-m", "netspy", "runn"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "netspy: No such command 'runn'. Did you mean 'run'? (see netspy --help)\n"
+
+
 def test_without_a_command_the_help_is_shown_and_the_exit_code_says_usage(capsys):
     assert main([]) == ExitCode.USAGE
     assert "Commands:" in capsys.readouterr().out
