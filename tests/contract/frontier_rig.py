@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from netspy.frontier.memory import MemoryFrontier
 from netspy.frontier.redis import RedisFrontier
 from netspy.messages.entry import BeatReport, NewEntry
 from netspy.policy.run_scope import run_scope
 from netspy.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 LEASE = 60.0
 STALE = 15.0
@@ -149,3 +154,17 @@ class Rig:
 
 
 REPORT = BeatReport(0, 0, {"pages": 1})
+
+
+def rigs(*kinds: str) -> Any:
+    """A fixture: a rig of each kind, `memory` or one behind the Redis it runs on (`7/redis`, `6.2/redis-set`)."""
+
+    @pytest.fixture(params=kinds)
+    async def rig(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
+        server, _, kind = request.param.rpartition("/")
+        urls = {"7": "redis_url", "6.2": "redis62_url"}
+        made = Rig(kind, Clock(), request.getfixturevalue(urls[server]) if server else None)
+        yield made
+        await made.close()
+
+    return rig

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from frontier_rig import LEASE, REPORT, Clock, Rig, entry, names
+from frontier_rig import LEASE, REPORT, Clock, Rig, entry, names, rigs
 
 from netspy.frontier.contract import SeedLockLostError
 from netspy.messages.entry import Settlement
@@ -16,23 +16,10 @@ from netspy.policy.failed_record import pack_failed, read_failed
 KINDS = ["memory", "7/redis", "7/redis-set", "7/lite", "6.2/redis", "6.2/redis-set"]
 
 
-@pytest.fixture(params=KINDS)
-async def rig(request):
-    server, _, kind = request.param.rpartition("/")
-    url = None
-    if server:
-        url = request.getfixturevalue("redis_url" if server == "7" else "redis62_url")
-    made = Rig(kind, Clock(), url)
-    yield made
-    await made.close()
+rig = rigs(*KINDS)
 
 
-@pytest.fixture(params=["7/redis", "6.2/redis-set"])
-async def shared(request):
-    server, _, kind = request.param.rpartition("/")
-    made = Rig(kind, Clock(), request.getfixturevalue("redis_url" if server == "7" else "redis62_url"))
-    yield made
-    await made.close()
+shared = rigs("7/redis", "6.2/redis-set")
 
 
 def record(lease: Any, reason: str = "status 404") -> bytes:

@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 import pytest
-from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, names
+from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, names, rigs
 
 from netspy.cluster import failed
 from netspy.errors import ConfigError
@@ -24,13 +24,7 @@ from netspy.redisio.client import sync_client
 from netspy.testing.servers import RedisServer
 from support.missing import missing
 
-
-@pytest.fixture(params=["7/redis", "6.2/redis-set"])
-async def rig(request):
-    server, _, kind = request.param.rpartition("/")
-    made = Rig(kind, Clock(), request.getfixturevalue("redis_url" if server == "7" else "redis62_url"))
-    yield made
-    await made.close()
+rig = rigs("7/redis", "6.2/redis-set")
 
 
 def raw(rig: Rig) -> Any:

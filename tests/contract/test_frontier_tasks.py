@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, names
+from frontier_rig import LEASE, REPORT, STALE, entry, names, rigs
 
 from netspy.messages.entry import Settlement, TaskMark
 from netspy.policy.failed_record import pack_failed
 
-
-@pytest.fixture(params=["memory", "7/redis", "6.2/redis-set"])
-async def rig(request):
-    server, _, kind = request.param.rpartition("/")
-    url = None
-    if server:
-        url = request.getfixturevalue("redis_url" if server == "7" else "redis62_url")
-    made = Rig(kind, Clock(), url)
-    yield made
-    await made.close()
+rig = rigs("memory", "7/redis", "6.2/redis-set")
 
 
-@pytest.fixture(params=["7/redis", "6.2/redis-set"])
-async def shared(request):
-    server, _, kind = request.param.rpartition("/")
-    made = Rig(kind, Clock(), request.getfixturevalue("redis_url" if server == "7" else "redis62_url"))
-    yield made
-    await made.close()
+shared = rigs("7/redis", "6.2/redis-set")
 
 
 def closing(name="closing"):

@@ -58,7 +58,9 @@ def test_what_is_pushed_and_counted_from_outside_reaches_a_node_as_new(where):
             # A look from outside, while a node has tasks in hand, moves none of them.
             seen = await asyncio.to_thread(look)
             assert (seen.waiting or 0) in {0, 7}  # Kafka can't tell those in hand
-            assert seen.taken is None or (seen.waiting or 0) + seen.taken == 7  # RabbitMQ doesn't tell of others' at all
+            assert (
+                seen.taken is None or (seen.waiting or 0) + seen.taken == 7
+            )  # RabbitMQ doesn't tell of others' at all
             await node.settled(tasks)
             return tasks
         finally:

@@ -68,3 +68,10 @@ def crawl(spider: type[mw.AirSpider], site: LocalSite, **keywords: Any) -> tuple
     keywords.setdefault("pipelines", [memory])
     made = spider(site=site, **keywords)
     return made.run(), memory, made
+
+
+def ok(summary: Any) -> Any:
+    """The summary of a run that must have finished."""
+    assert summary.outcome == "finished"
+    assert summary.exit_code == 0
+    return summary

@@ -15,17 +15,7 @@ import netspy as mw
 from netspy.network.middleware import DownloaderMiddleware
 from netspy.testing.site import LocalSite
 
-
-@pytest.fixture(autouse=True)
-def _folder(workdir):
-    """Failed requests go to a folder of their own."""
-
-
-@pytest.fixture
-def home(site):
-    site.route("/", "<h1>home</h1>")
-    site.route("/p/", lambda request: f"<h1>{request.path}</h1>", prefix=True)
-    return site
+pytestmark = pytest.mark.usefixtures("workdir")
 
 
 class Pages(Air):

@@ -14,16 +14,7 @@ import netspy as mw
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.dead_letter import DeadLetterFile
 
-
-@pytest.fixture(autouse=True)
-def _folder(workdir):
-    """Dead letters go to a folder of their own."""
-
-
-@pytest.fixture
-def home(site):
-    site.route("/p/", lambda request: f"<h1>{request.path}</h1>", prefix=True)
-    return site
+pytestmark = pytest.mark.usefixtures("workdir")
 
 
 def paths(n):

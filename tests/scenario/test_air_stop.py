@@ -13,16 +13,7 @@ from scenario_support import lines
 import netspy as mw
 from netspy.network.middleware import DownloaderMiddleware
 
-
-@pytest.fixture(autouse=True)
-def _folder(workdir):
-    """What is left goes to a folder of its own."""
-
-
-@pytest.fixture
-def home(site):
-    site.route("/p/", lambda request: f"<h1>{request.path}</h1>", prefix=True)
-    return site
+pytestmark = pytest.mark.usefixtures("workdir")
 
 
 @pytest.fixture

@@ -32,15 +32,7 @@ CASES = {
 LIMIT = 10_000_000
 
 
-@pytest.fixture(autouse=True)
-def _folder(workdir):
-    """Dead letters go to a folder of their own."""
-
-
-@pytest.fixture
-def home(site):
-    site.route("/p/", lambda request: f"<h1>{request.path}</h1>", prefix=True)
-    return site
+pytestmark = pytest.mark.usefixtures("workdir")
 
 
 @pytest.fixture

@@ -21,9 +21,7 @@ QUIET = {"PROGRESS": "off", "RETRY_BACKOFF": 0.0, "CONCURRENT_REQUESTS_PER_DOMAI
 BASES = pytest.mark.parametrize("base", [mw.AirSpider, mw.Spider], ids=["in_process", "redis"])
 
 
-@pytest.fixture(autouse=True)
-def _folder(workdir):
-    """Dead letters go to a folder of their own."""
+pytestmark = pytest.mark.usefixtures("workdir")
 
 
 @pytest.fixture

@@ -19,10 +19,7 @@ from netspy.policy.run_scope import run_scope
 from netspy.redisio.client import sync_client
 from netspy.testing.runner import start_script
 
-
-@pytest.fixture(autouse=True)
-def _folder(workdir):
-    """Dead letters go to a folder of their own."""
+pytestmark = pytest.mark.usefixtures("workdir")
 
 
 @pytest.fixture

@@ -12,16 +12,7 @@ from air_support import Memory
 
 import netspy as mw
 
-
-@pytest.fixture(autouse=True)
-def _folder(workdir):
-    """Dead letters go to a folder of their own."""
-
-
-@pytest.fixture
-def home(site):
-    site.route("/p/", lambda request: f"<h1>{request.path}</h1>", prefix=True)
-    return site
+pytestmark = pytest.mark.usefixtures("workdir")
 
 
 class Shared(mw.Spider):
