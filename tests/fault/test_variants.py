@@ -5,8 +5,8 @@ Which row runs where:
 - rows 1-5 (a node killed, one place each): on every variant;
 - row 16 (Redis killed and back): on every single server that keeps something on disk. What Sentinel and Cluster make of a
   killed master is row 22, in test_topology_faults.py; without any file it is row 18, in test_outages.py;
-- row 21 (a lost reply): on every single server without TLS. The proxy reads requests to know whose reply to lose, which TLS
-  hides; and clients of Sentinel and Cluster connect to the addresses that those give out, past any proxy.
+- row 21 (a lost reply): on every variant. Sentinels and cluster nodes are made to give out the proxy's address. The proxy
+  reads requests to know whose reply to lose, which TLS hides: there it loses whichever comes next.
 
 The two servers with `maxmemory` have room enough; one that is full is row 24, in test_outages.py.
 """
@@ -16,8 +16,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ import pytest
 
 from netspy.frontier.calls import script
 from netspy.testing.faults import serve_pages
+from netspy.testing.leash import wait_until
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.servers import (
     Certificates,
@@ -53,6 +54,10 @@ class Variant:
     url: str
     admin_url: str
     flush: Callable[[], None]
+    through: Callable[[FaultProxy], AbstractContextManager[str]]
+    """The URL by which a client comes to the server through this proxy, meanwhile."""
+    target: Callable[[], RedisServer]
+    """The server that has the run's keys."""
     server: RedisServer | None = None
     namespace: str = PLAIN
 
@@ -80,7 +85,6 @@ SINGLE = {
 if find_valkey_server() not in (None, find_redis_server()):
     SINGLE["Valkey"] = lambda: {"binary": find_valkey_server(), "appendfsync": "everysec"}
 
-PROXIED = [*SINGLE]
 LASTING = [*SINGLE, "TLS"]
 ALL = [*LASTING, "Sentinel", "Cluster"]
 
@@ -89,10 +93,38 @@ def start(name: str, stack: ExitStack) -> Variant:
     """Start the variant, to be ended with the stack."""
     if name == "Sentinel":
         group = stack.enter_context(RedisReplication(password=ODD))
-        return Variant(name, group.url, group.url, lambda: group.master.flush())
+
+        @contextmanager
+        def as_another_service(proxy: FaultProxy) -> Iterator[str]:
+            for sentinel in group.sentinels:
+                sentinel.ask("SENTINEL", "MONITOR", "proxied", proxy.host, str(proxy.port), "2")
+                sentinel.ask("SENTINEL", "SET", "proxied", "auth-pass", ODD)
+            yield group.url.replace(f"/{group.service}/", "/proxied/")
+            for sentinel in group.sentinels:
+                sentinel.ask("SENTINEL", "REMOVE", "proxied")
+
+        return Variant(
+            name, group.url, group.url, lambda: group.master.flush(), as_another_service, lambda: group.master
+        )
     if name == "Cluster":
         nodes = stack.enter_context(RedisCluster(password=ODD))
-        return Variant(name, nodes.url, nodes.url, nodes.flush, namespace=SLOT)
+
+        holder = nodes.master_of(f"{SLOT}:meta")
+
+        def announces(port: int) -> None:
+            holder.ask("CONFIG", "SET", "cluster-announce-port", str(port))
+            told = f", {port or holder.port}, "
+            assert wait_until(
+                lambda: all(told in repr(node.ask("CLUSTER", "SLOTS")) for node in nodes.nodes), 20
+            )
+
+        @contextmanager
+        def announced(proxy: FaultProxy) -> Iterator[str]:
+            announces(proxy.port)
+            yield nodes.url
+            announces(0)
+
+        return Variant(name, nodes.url, nodes.url, nodes.flush, announced, lambda: holder, namespace=SLOT)
     if name == "TLS":
         if shutil.which("openssl") is None:
             missing("no openssl on PATH to make certificates with")
@@ -101,7 +133,12 @@ def start(name: str, stack: ExitStack) -> Variant:
     else:
         options = SINGLE[name]()
     server = stack.enter_context(RedisServer(**options))
-    return Variant(name, server.url, server.admin_url, server.flush, server)
+
+    @contextmanager
+    def by_port(proxy: FaultProxy) -> Iterator[str]:
+        yield server.url.replace(f":{server.port}/", f":{proxy.port}/")
+
+    return Variant(name, server.url, server.admin_url, server.flush, by_port, lambda: server, server)
 
 
 @pytest.fixture(scope="session", params=ALL)
@@ -194,26 +231,32 @@ def test_redis_killed_and_back_with_its_files_loses_nothing(running, variant, be
     note_variant("16", run.check(expected, fetched_twice=since + 2 * HELD))
 
 
-@pytest.mark.parametrize("running", PROXIED, indirect=True)
 def test_lost_replies_of_every_call_repeat_and_orphan_nothing(running, variant, begin_on, site, note_variant):
-    """One reply each to claim, enqueue, ack, give_up and delay."""
-    expected = serve_pages(site, 10, 4)
+    """One reply each to claim, enqueue, ack, give_up and delay; under TLS six of whichever calls."""
+    expected = serve_pages(site, 10, 4, delay=0.1)
     site.route("/d/3-1", "not here", status=404)
     site.route("/d/4-1", "at last", fail_first=1, fail_status=503)
     calls = [script(name).sha.encode() for name in ("claim", "put", "settle")]
     calls += [b"\r\ngive_up\r\n", b"\r\ndelay\r\n"]
-    port = variant.server.port
-    with FaultProxy("127.0.0.1", port) as proxy:
+    with FaultProxy("127.0.0.1", variant.target().port) as proxy, variant.through(proxy) as url:
         run = begin_on(LISTS="10", SEED_SLEEP="0.02")
-        for call in calls:
-            proxy.drop_next_reply(call)
+        if variant.name == "TLS":
+            calls = [None] * 6
+        else:
+            for call in calls:
+                proxy.drop_next_reply(call)
         run.fault()
-        node = run.node(redis_url=variant.url.replace(f":{port}/", f":{proxy.port}/"))
+        node = run.node(redis_url=url)
+        if variant.name == "TLS":
+            for n in range(1, len(calls) + 1):
+                site.wait_hits(6 * n)
+                proxy.drop_next_reply()
+                proxy.wait_dropped(n)
         proxy.wait_dropped(len(calls))
         run.recovered()
         [result] = run.finish(node)
         assert proxy.dropped == len(calls)
-    report = run.check(expected - {site.url("/d/3-1")}, failed=1, fetched_twice=1)
+        report = run.check(expected - {site.url("/d/3-1")}, failed=1, fetched_twice=1)
     assert site.hits("/d/4-1") == 2, "the one repeat is the page that answered 503 at first"
     assert result.summary["request_failed"] == 1
     assert result.summary["lease_lost"] == 0
