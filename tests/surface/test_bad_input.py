@@ -141,6 +141,20 @@ def test_a_start_that_waits_for_redis_says_for_what_and_how_long(start, home, pr
     assert "hunter2" not in ended.err
 
 
+def test_a_start_that_waits_for_its_task_source_says_so(start, redis_url, monkeypatch):
+    class Tasks(mw.TaskSpider):
+        def task_requests(self, task):
+            return []
+
+    monkeypatch.setattr(shared, "START_NOTICE_S", 0.3)
+    url = f"amqp://u:hunter2@127.0.0.1:{closed_port()}/"
+    ended = start(lambda: Tasks(REDIS_URL=redis_url, TASK_SOURCE=url, REDIS_START_TIMEOUT=1.0))
+    assert ended.code == 5
+    waits, _ = ended.lines
+    assert "the task source does not answer; waiting for it, at most 1 s" in waits
+    assert "hunter2" not in ended.err
+
+
 def test_a_redis_that_is_not_there_for_several_processes(start, home):
     port = closed_port()
     ended = start(redis_spider(home, f"redis://127.0.0.1:{port}/0"), processes=2)

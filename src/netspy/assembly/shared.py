@@ -72,7 +72,13 @@ def build_shared(
         if settings.RETRY_FAILED_ON_START:
             requeue_failed(spider, settings, scope)
 
+    def waits() -> None:
+        if not built.opened:
+            # It has a history once a node has joined; what comes after that is the task source.
+            _waits(log, settings, "" if frontier.history is None else "the task source")
+
     built.on_open = opened
+    asyncio.get_running_loop().call_later(START_NOTICE_S, waits)
     return frontier, frontier.keeper(), frontier.item_filter() if filter_items else None, False
 
 
@@ -191,17 +197,10 @@ def requeue_failed(spider: Any, settings: Settings, scope: RunScope) -> None:
 
 def _outages(built: Any, spider: Any, settings: Settings) -> Callable[[bool, float], None]:
     log = spider.logger
-    notice: asyncio.TimerHandle | None = None
 
     def tell(away: bool, seconds: float) -> None:
-        nonlocal notice
-        if notice is not None:
-            notice.cancel()
         if not built.opened:
-            # A start that fails says so itself, in one line; before that only a long silence needs a word.
-            loop = asyncio.get_running_loop()
-            notice = loop.call_later(START_NOTICE_S, _waits, log, settings) if away else None
-            return
+            return  # a start that fails says so itself, in one line
         if away:
             log.warning("Redis is away; waiting for it (nothing is lost, work goes on when it is back)")
             if spider.settings.REDIS_URL == "embedded":
@@ -215,10 +214,10 @@ def _outages(built: Any, spider: Any, settings: Settings) -> Callable[[bool, flo
     return tell
 
 
-def _waits(log: Any, settings: Settings) -> None:
+def _waits(log: Any, settings: Settings, what: str = "") -> None:
     log.info(
         "{} does not answer; waiting for it, at most {:g} s (REDIS_START_TIMEOUT)",
-        hide_password(settings.REDIS_URL), settings.REDIS_START_TIMEOUT,
+        what or hide_password(settings.REDIS_URL), settings.REDIS_START_TIMEOUT,
     )  # fmt: skip
 
 
