@@ -101,7 +101,8 @@ class SqlSteps:
                 ) from trouble
             if time.monotonic() + wait_s > deadline:
                 raise StoreUnavailableError(
-                    f"{self.address.shown} has not answered for {self.patience:g} s: {one_line(trouble)}"
+                    f"{self.address.shown} has not answered for {self.patience:g} s ({one_line(trouble)}); start it, or "
+                    "correct the address"
                 ) from trouble
             self._went_wrong(trouble, time.monotonic() - began)
             if closing.wait(wait_s * random.uniform(0.5, 1.5)):
