@@ -428,6 +428,37 @@ async def test_a_node_whose_process_is_gone_from_this_machine_is_swept_at_once_a
     assert list(keeper.beat(REPORT).gone_nodes) == []
 
 
+@pytest.mark.parametrize("lease_s", [LEASE, 0])
+async def test_a_lease_of_a_node_without_a_record_holds_up_no_run_whatever_its_deadline(rig, lease_s):
+    """Nobody can renew or ack it: the record was deleted, or somebody wrote the lease by hand."""
+    rig.overrides["SPIDER_TASK_LEASE"] = lease_s
+    node, other = await rig.node(), await rig.node()
+    keeper = rig.keeper(node)
+    await node.put([entry("mine"), entry("theirs"), entry("lost"), entry("forged")])
+    mine = (await node.claim(1)).leases
+    await other.claim(1)
+    gone = await rig.node()
+    await gone.claim(1)
+    client = raw(rig)
+    await client.zrem(node.keys.beats, gone.node)
+    [(member, score)] = await client.zrange(node.keys.queued, 0, 0, withscores=True)
+    forged = b"%s0%s%s%d%s" % (member[:26], b"00000999", b"zzzzzz", score, member[26:])
+    await client.zrem(node.keys.queued, member)
+    await client.zadd(node.keys.inflight, {forged: "+inf" if lease_s == 0 else 9e15})
+    assert keeper.reconcile(mine) == 2
+    counts = await node.counts()
+    assert counts.leased == 2, "what is held by nodes that are known stays"
+    if lease_s == 0:
+        assert (counts.queued, counts.failed) == (0, 2), "nothing runs twice"
+        return
+    back = (await node.claim(9)).leases
+    assert [(name, lease.suspicion) for name, lease in zip(names(back), back, strict=True)] == [
+        ("lost", 1),
+        ("forged", 1),
+    ]
+    assert keeper.reconcile([*mine, *back]) == 0
+
+
 # -- what others left in Redis
 
 

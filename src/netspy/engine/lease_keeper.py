@@ -204,9 +204,7 @@ class LeaseKeeper(threading.Thread):
         finally:
             asyncio.run_coroutine_threadsafe(pause.__aexit__(None, None, None), self._loop)
         if returned:
-            self._log.warning(
-                "{} lease(s) in this node's name that it did not hold went back to the queue", returned
-            )
+            self._log.warning("{} lease(s) that no node holds went back to the queue", returned)
         self._last_history = history
         self._last_reconcile = now
 

@@ -162,7 +162,9 @@ class Keeper(Protocol):
         """
 
     def reconcile(self, held: Sequence[Lease]) -> int:
-        """Return leases in this node's name that it doesn't hold. Send no claim while it runs."""
+        """Return leases that nobody holds: in this node's name, and in that of a node without a record. Send no claim
+        while it runs.
+        """
 
     def rejoin(self) -> None:
         """Join again under a new id, after the store forgot this node; all leases held are void."""

@@ -5,7 +5,8 @@ KEYS    1 meta   2 nodes   3 beats   4 z_requests   5 z_inflight   6 failed_requ
         7 tasks   8 closing
 ARGV    1 now   2 epoch   3 node   4 lifetime   5 whose leases   6 stale ms   7 gap ms   8 expired starts allowed
         9 lease off (1 or 0)   10 cursor: '' at the beginning   11 how many leases to look at   12 most to move
-        13 what: dead (its heartbeat is stale), leave (my own, at my end) or orphans (my own that I don't hold)
+        13 what: dead (its heartbeat is stale), leave (my own, at my end) or orphans (my own that I don't hold, and those
+           in the name of a node without a record, which nobody can renew or ack)
         14 orphans: only claims up to these six digits   15 orphans: what I hold, `seq15 op6` each
 RETURN  {'OK', next cursor ('' at the end), moved, failed}   {'ALIVE'} the node is not dead   {'GONE'} no such node
         {'WAIT'}  {'NOTREG'}  {'LOST'}
@@ -30,6 +31,13 @@ end
 local bad = wrong_type(KEYS[4], 'zset') or wrong_type(KEYS[5], 'zset') or wrong_type(KEYS[6], 'list')
   or wrong_type(KEYS[7], 'hash') or wrong_type(KEYS[8], 'hash')
 if bad then return bad end
+local known = {}
+local function nobodys(member)
+  local name = sub(member, 28, 35)
+  if known[name] == nil then known[name] = redis.call('ZSCORE', KEYS[3], name) and true or false end
+  return mode == 'orphans' and not known[name]
+end
+
 local held = {}
 for i = 1, #(ARGV[15] or ''), 21 do held[sub(ARGV[15], i, i + 20)] = true end
 
@@ -54,8 +62,8 @@ end
 
 local mine, last_looked, stopped = {}, nil, false
 for _, member in ipairs(rows) do
-  if sub(member, 28, 35) == whose
-    and (mode ~= 'orphans' or (sub(member, 36, 41) <= ARGV[14] and not held[sub(member, 1, 15) .. sub(member, 36, 41)])) then
+  if nobodys(member) or (sub(member, 28, 35) == whose
+    and (mode ~= 'orphans' or (sub(member, 36, 41) <= ARGV[14] and not held[sub(member, 1, 15) .. sub(member, 36, 41)]))) then
     if #mine >= most then stopped = true; break end
     mine[#mine + 1] = member
   end
@@ -81,7 +89,7 @@ if #mine > 0 then
   remove_all(KEYS[5], mine)
   for _, member in ipairs(mine) do
     local queued, prio
-    if mode == 'dead' or not is_entry(member, 42) or not number_text((tail_of(member, 42))) or (mode == 'leave' and ARGV[9] == '1') then
+    if mode == 'dead' or nobodys(member) or not is_entry(member, 42) or not number_text((tail_of(member, 42))) or (mode == 'leave' and ARGV[9] == '1') then
       queued, prio = ran_out(member, now, tonumber(ARGV[8]), ARGV[9] == '1')
     else
       local body
