@@ -47,6 +47,13 @@ def either_binary(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def pages(site: LocalSite) -> LocalSite:
+    """`/p/N` answers with its own path."""
+    site.route("/p/", lambda request: f"<h1>{request.path}</h1>", prefix=True)
+    return site
+
+
+@pytest.fixture
 def own_server() -> Iterator[Callable[..., RedisServer]]:
     """Start a server of one's own, ended with the test."""
     with ExitStack() as stack:

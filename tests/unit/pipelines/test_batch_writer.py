@@ -1,112 +1,30 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sqlite3
 import threading
 import time
 from contextlib import closing
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 from kinds_of_values import Unstorable
+from writer_rig import Bench, Pauses, Recorder, Second, rows, run
 
 from netspy.errors import ItemError, PipelineError
 from netspy.messages.row import Row
 from netspy.pipelines import feeding
-from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.dead_letter import DeadLetterFile, DeadRow
 from netspy.pipelines.jsonl import JsonlPipeline
-from netspy.pipelines.loader import load_pipelines, pipeline_name
+from netspy.pipelines.loader import pipeline_name
 from netspy.pipelines.sqlite import SqlitePipeline
-from netspy.pipelines.verdict import UnavailableError, store_away
 from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
-
-
-class Recorder(BasePipeline):
-    """Keeps rows in a list; fails as told: `outages` calls, then rows marked bad."""
-
-    error: type[Exception] = ConnectionError
-
-    def __init__(self, outages: float = 0) -> None:
-        self.outages = outages
-        self.opened = self.closed = 0
-        self.kept: list[tuple] = []
-        self.calls: list[tuple] = []
-        self.described: list[tuple] = []
-
-    def open(self):
-        self.opened += 1
-
-    def describe(self, table, unique_key):
-        self.described.append((table, unique_key))
-
-    def save_items(self, table, items):
-        self._take("save", table, items)
-
-    def update_items(self, table, items, update_keys):
-        self._take("update", table, items)
-
-    def close(self):
-        self.closed += 1
-
-    def _take(self, what, table, items):
-        self.calls.append((what, table, len(items)))
-        if self.outages > 0:
-            self.outages -= 1
-            raise self.error("away")
-        if any(item.get("bad") for item in items):
-            raise self.error("bad row")
-        self.kept += [(what, table, item["id"]) for item in items]
-
-
-class Second(Recorder):
-    pass
-
-
-class Pauses:
-    """A sleep that only takes notes."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-
-    async def __call__(self, seconds: float) -> None:
-        self.seconds.append(seconds)
-        await asyncio.sleep(0)
-
-
-class Bench:
-    """A writer with its dead-letter file, its pauses and its events."""
-
-    def __init__(self, settings: Settings, *pipelines: object, sleep: object = None) -> None:
-        self.pauses = sleep or Pauses()
-        self.events: list = []
-        self.dead = DeadLetterFile(settings.FAILED_ITEM_PATH)
-        self.writer = BatchWriter(
-            load_pipelines(pipelines, settings), settings, dead_letter=self.dead,
-            sleep=self.pauses, on_event=self.events.append,
-        )  # fmt: skip
-
-    def kinds(self) -> list[str]:
-        return [event.kind for event in self.events]
-
-    def letters(self) -> list[tuple]:
-        return [(d.row.table, d.row.data.get("id"), d.row.pipelines, d.error) for d in self.dead.read()]
 
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, ITEM_RETRY_TIMES=3, ITEM_RETRY_BACKOFF=0.5, ITEM_BATCH_SIZE=100)
-
-
-def rows(*ids: int, table: str = "t", bad: tuple[int, ...] = (), **more: object) -> list[Row]:
-    return [Row(table, {"id": i, **({"bad": True} if i in bad else {})}, **more) for i in ids]
-
-
-def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 30))
 
 
 def test_rows_reach_every_pipeline_grouped_and_described(settings) -> None:
@@ -569,209 +487,6 @@ def test_bad_rows_and_unknown_updates_in_a_real_database_cost_only_themselves(se
         assert kept == {i: f"v{i}" for i in range(50) if i not in (7, 8)} | {3: "new", 1: "again"}
 
     run(main())
-
-
-# -- a store that is away --------------------------------------------------------------------------------------
-
-
-class Hours:
-    """A sleep that passes on a clock of its own, which the feeder reads."""
-
-    def __init__(self, monkeypatch) -> None:
-        self.now = 1000.0
-        self.seconds: list[float] = []
-        monkeypatch.setattr(feeding, "time", SimpleNamespace(monotonic=lambda: self.now))
-
-    async def __call__(self, seconds: float) -> None:
-        self.seconds.append(seconds)
-        self.now += seconds
-        await asyncio.sleep(0)
-
-
-def patient(settings: Settings, **more: object) -> Settings:
-    return msgspec.structs.replace(settings, **{"ITEM_STORE_PATIENCE": 2700.0, "ITEM_RETRY_TIMES": 1, **more})
-
-
-def test_row_32_a_database_away_for_half_an_hour_gets_all_rows_in_the_end(settings, monkeypatch) -> None:
-    """Fault table row 32: one alarm when it goes, one when it is back, and no dead letter."""
-    sleep = Hours(monkeypatch)
-
-    class AwayFor(Recorder):
-        def _take(self, what, table, items):
-            if sleep.now < 1000.0 + 1800.0:
-                raise ConnectionRefusedError("port 3306")
-            super()._take(what, table, items)
-
-    async def main() -> None:
-        pipeline = AwayFor()
-        bench = Bench(patient(settings), pipeline, Second(), sleep=sleep)
-        result = await bench.writer.write([*rows(*range(150)), *rows(1, 2, table="u")])
-        assert (result.stored, result.failed) == (152, 0)
-        assert sorted(i for _, t, i in pipeline.kept if t == "t") == list(range(150))
-        assert max(sleep.seconds) == 30.0
-        assert [kind for kind in bench.kinds() if kind != "retry"] == ["down", "up"]
-        assert (
-            "at most 2700 s (ITEM_STORE_PATIENCE)"
-            in next(e for e in bench.events if e.kind == "down").message
-        )
-        assert bench.letters() == []
-        assert len(pipeline.calls) < 10
-
-    run(main())
-
-
-def test_an_outage_longer_than_the_patience_is_paid_for_once(settings, monkeypatch) -> None:
-    sleep = Hours(monkeypatch)
-
-    async def main() -> None:
-        pipeline = Recorder(outages=10**9)
-        bench = Bench(patient(settings, ITEM_STORE_PATIENCE=100.0), pipeline, sleep=sleep)
-        assert (await bench.writer.write(rows(1, 2))).failed == 2
-        assert 100 <= sleep.now - 1000 <= 131
-        before, calls = sleep.now, len(pipeline.calls)
-        assert (await bench.writer.write(rows(*range(3, 40)))).failed == 37
-        assert (sleep.now, len(pipeline.calls)) == (before, calls + 1), "known to be down: one try a batch"
-        pipeline.outages = 0
-        assert (await bench.writer.write(rows(50))).stored == 1
-        assert [kind for kind in bench.kinds() if kind != "retry"] == [
-            "down",
-            "dead_letter",
-            "dead_letter",
-            "up",
-        ]
-        # The next outage has its whole patience again.
-        pipeline.outages = 4
-        assert (await bench.writer.write(rows(51))).stored == 1
-
-    run(main())
-
-
-def test_spill_waits_for_no_store(settings) -> None:
-    async def main() -> None:
-        bench = Bench(patient(settings, ITEM_STORE_DOWN="spill"), Recorder(outages=10**9))
-        assert (await bench.writer.write(rows(1, 2))).failed == 2
-        assert bench.pauses.seconds == [0.5]
-        assert "ITEM_STORE_PATIENCE" not in bench.events[-2].message
-
-    run(main())
-
-
-@pytest.mark.parametrize("error", [ItemError, ValueError, TypeError, RuntimeError])
-def test_what_is_no_outage_is_not_waited_for(settings, error) -> None:
-    async def main() -> None:
-        pipeline = Recorder(outages=10**9)
-        pipeline.error = error
-        bench = Bench(patient(settings), pipeline)
-        assert (await bench.writer.write(rows(*range(8)))).failed == 8
-        assert sum(bench.pauses.seconds) <= 0.5
-
-    run(main())
-
-
-def test_a_store_that_goes_away_in_the_middle_of_a_split_gets_the_rest_later(settings, monkeypatch) -> None:
-    sleep = Hours(monkeypatch)
-
-    class Goes(Recorder):
-        def _take(self, what, table, items):
-            if any(item["id"] == 3 for item in items):
-                raise ValueError("no threes")
-            if any(item["id"] > 5 for item in items) and sleep.now < 1060:
-                raise ConnectionResetError("gone")
-            super()._take(what, table, items)
-
-    async def main() -> None:
-        bench = Bench(patient(settings), Goes(), sleep=sleep)
-        result = await bench.writer.write(rows(*range(10)))
-        assert result.failed_at == (3,)
-        assert [i for _, i, _, _ in bench.letters()] == [3]
-
-    run(main())
-
-
-def test_hurry_ends_the_wait_for_a_store_with_dead_letters(settings) -> None:
-    async def main() -> None:
-        asleep = asyncio.Event()
-
-        async def long(_seconds: float) -> None:
-            asleep.set()
-            await asyncio.Event().wait()
-
-        slow = patient(settings, ITEM_RETRY_TIMES=0, ITEM_RETRY_BACKOFF=30.0)
-        bench = Bench(slow, Recorder(outages=10**9), sleep=long)
-        writing = asyncio.create_task(bench.writer.write(rows(1, 2)))
-        await asleep.wait()
-        assert bench.writer.waiting == "Recorder"
-        began = time.monotonic()
-        bench.writer.hurry(began + 2)
-        assert (await asyncio.wait_for(writing, 5)).failed == 2
-        assert time.monotonic() - began < 2
-        assert bench.writer.waiting is None
-        assert len(bench.letters()) == 2
-
-    run(main())
-
-
-def test_a_pipeline_can_say_itself_whether_its_store_is_away(settings, monkeypatch) -> None:
-    sleep = Hours(monkeypatch)
-
-    class Knows(Recorder):
-        error = RuntimeError
-
-        def is_away(self, error):
-            return "away" in str(error)
-
-    async def main() -> None:
-        bench = Bench(patient(settings), Knows(outages=20), sleep=sleep)
-        assert (await bench.writer.write(rows(1))).stored == 1
-
-    run(main())
-
-
-def test_a_store_that_is_back_and_refuses_every_row_is_not_waited_for_any_more(settings, monkeypatch) -> None:
-    sleep = Hours(monkeypatch)
-
-    async def main() -> None:
-        pipeline = Recorder(outages=6)
-        bench = Bench(patient(settings), pipeline, sleep=sleep)
-
-        class Refusing:
-            def __call__(self, what, table, items):
-                if pipeline.outages > 0:
-                    pipeline.outages -= 1
-                    raise ConnectionResetError("gone")
-                raise ItemError("no")
-
-        pipeline._take = Refusing()
-        assert (await bench.writer.write(rows(1, 2))).failed == 2
-        assert bench.writer.waiting is None
-        assert [error for *_, error in bench.letters()] == ["ItemError: no"] * 2
-
-    run(main())
-
-
-@pytest.mark.parametrize(
-    ("error", "away"),
-    [
-        (ConnectionRefusedError(), True),
-        (TimeoutError(), True),
-        (OSError(28, "No space left on device"), True),
-        (OSError("Multiple exceptions"), True),
-        (socket.gaierror(-3, "Temporary failure in name resolution"), True),
-        (PermissionError(13, "Permission denied"), False),
-        (NotADirectoryError(20, "Not a directory"), False),
-        (sqlite3.OperationalError("database is locked"), True),
-        (sqlite3.OperationalError("no such table: t"), False),
-        (sqlite3.IntegrityError("UNIQUE constraint failed"), False),
-        (ValueError("bad"), False),
-        (ItemError("bad"), False),
-    ],
-)
-def test_what_counts_as_a_store_that_is_away(error, away) -> None:
-    assert store_away(error) is away
-    opening = UnavailableError("open() failed")
-    opening.__cause__ = error
-    assert store_away(opening) is (away or isinstance(error, ValueError)), "raising in `open` means not now"
-    assert store_away(UnavailableError("it took longer than ITEM_WRITE_TIMEOUT"))
 
 
 def test_refused_rows_are_dead_letters_too(settings) -> None:
