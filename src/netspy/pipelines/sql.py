@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from netspy.errors import ConfigError, ItemError, PipelineError, RowsFailedError
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.sql_plan import Shape, chars, chunks, in_order, packet_bytes, repeats
+from netspy.pipelines.sql_plan import Shape, by_key, chars, chunks, in_order, packet_bytes, repeats
 from netspy.pipelines.sql_rows import bound_rows
 from netspy.pipelines.sql_tables import Tables
 from netspy.pipelines.values import as_sheet
@@ -136,8 +136,7 @@ class SqlPipeline(BasePipeline):
         key = self.conflict_target() or self._keys.get(table, ())
         target, shapes, failed = self._prepared(table, columns, rows, key)
         into = _Into(target, self.on_conflict(), self._checked_key(target, key))
-        if len(shapes) > 1 and repeats(shapes, target.keys):
-            shapes = in_order(shapes)
+        shapes = _arranged(shapes, target, into.key or next(iter(target.keys), ()), target.keys)
         for shape in shapes:
             self._too_big(shape, failed)
 
@@ -159,8 +158,7 @@ class SqlPipeline(BasePipeline):
         columns, rows = as_sheet(table, items)
         target, shapes, failed = self._prepared(table, columns, rows, (), required=update_keys)
         keys = tuple(found.name for name in update_keys if (found := target.column(name)) is not None)
-        if len(shapes) > 1 and repeats(shapes, [keys]):
-            shapes = in_order(shapes)
+        shapes = _arranged(shapes, target, keys, [keys])
         anew = _Into(target, "update", keys if target.has_key(keys) else None)
         absent: dict[int, Exception] = {}
 
@@ -319,3 +317,17 @@ class SqlPipeline(BasePipeline):
                 self._tables.doubt()
             raise ItemError(line) from None
         raise SqlTroubleError(f"{where}{line}", away=away) from None
+
+
+def _arranged(
+    shapes: list[Shape], table: Table, key: Sequence[str], unique: Sequence[Sequence[str]]
+) -> list[Shape]:
+    """The rows as they came where a later one may meet an earlier one, else by their key.
+
+    A table that counts its rows counts them as they came, and SQLite locks no rows.
+    """
+    if repeats(shapes, unique):
+        return in_order(shapes)
+    if not key or table.kind == "sqlite" or any(column.counter for column in table.columns.values()):
+        return shapes
+    return [by_key(shape, key) for shape in shapes]

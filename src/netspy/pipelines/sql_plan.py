@@ -58,6 +58,20 @@ def repeats(shapes: Sequence[Shape], keys: Sequence[Sequence[str]]) -> bool:
     return False
 
 
+def by_key(shape: Shape, key: Sequence[str]) -> Shape:
+    """The rows in the order of their key: processes that write the same rows then wait for each other in turn, where
+    each would otherwise hold what the other wants.
+    """
+    found = identities(shape, key)
+    if found is None:
+        return shape
+    try:
+        order = sorted(range(len(found)), key=lambda at: (found[at] is not None, found[at]))
+    except TypeError:  # values that have no order
+        return shape
+    return Shape(shape.columns, [shape.lines[at] for at in order])
+
+
 def in_order(shapes: Sequence[Shape]) -> list[Shape]:
     """The rows as they came, in as many shapes as that takes."""
     rows = sorted(

@@ -1,12 +1,16 @@
-"""A table that somebody holds locked: the rows wait for it as for a store that is away; none is dead-lettered."""
+"""A table that somebody holds locked: the rows wait for it as for a store that is away; none is dead-lettered. Writers
+of the same rows get into no deadlock.
+"""
 
 from __future__ import annotations
 
+import random
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
 import pytest
-from sql_rig import Database
+from sql_rig import Database, pipeline
 
 from netspy.messages.row import Row
 from netspy.pipelines import sql
@@ -55,3 +59,52 @@ async def test_a_locked_table_is_waited_for(db):
     await made.close()
     assert (result.stored, waiting) == (3, ["SqlPipeline"])
     assert sorted(db.rows("SELECT * FROM t")) == [(1, 1), (2, 2), (3, 3)]
+
+
+WRITERS, BATCHES, ROWS = 3, 8, 150
+
+
+def upserting(url, number):
+    """Batches of rows in an order of their own, over a connection of its own. The number of those that failed."""
+    values = Settings()
+    [made] = load_pipelines([sql.SqlPipeline(url)], values)
+    made.open()
+    made.describe("t", ("id",))
+    shuffled = random.Random(number)
+    failed = 0
+    for batch in range(BATCHES):
+        ids = shuffled.sample(range(ROWS), ROWS)
+        try:
+            made.save_items("t", [{"id": one, "n": batch} for one in ids])
+            made.update_items("t", [{"id": one, "n": batch} for one in ids[: ROWS // 5]], ["id"])
+        except sql.SqlTroubleError:
+            failed += 1
+    made.close()
+    return failed
+
+
+@pytest.mark.parametrize("server", ["mariadb_url", "postgres_url"])
+def test_writers_of_the_same_rows_get_into_no_deadlock(server, request):
+    url = request.getfixturevalue(server)
+    made = Database(url)
+    made.run("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)")
+    with pipeline(url, key=["id"]) as first:
+        first.save_items("t", [{"id": one} for one in range(ROWS)])
+    with ThreadPoolExecutor(WRITERS) as pool:
+        assert list(pool.map(upserting, [url] * WRITERS, range(WRITERS))) == [0] * WRITERS
+    assert made.rows("SELECT count(*) FROM t") == [(ROWS,)]
+    made.engine.dispose()
+
+
+def test_a_table_that_counts_its_rows_counts_them_as_they_came(any_sql):
+    made = Database(any_sql)
+    counter = {
+        "mysql": "INT AUTO_INCREMENT PRIMARY KEY",
+        "postgresql": "SERIAL PRIMARY KEY",
+        "sqlite": "INTEGER PRIMARY KEY",
+    }
+    made.run(f"CREATE TABLE t (n {counter[made.dialect.kind]}, id INTEGER UNIQUE)")
+    with pipeline(any_sql, key=["id"]) as writes:
+        writes.save_items("t", [{"id": one} for one in (3, 1, 2)])
+    assert made.rows("SELECT id FROM t ORDER BY n") == [(3,), (1,), (2,)]
+    made.engine.dispose()
