@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -23,6 +23,9 @@ class BasePipeline:
     """
 
     settings: Settings
+
+    recovers: ClassVar[bool] = False
+    """Whether `open` finishes what a crash has left: then a run without rows opens and closes the pipeline, too."""
 
     def open(self) -> Awaitable[None] | None:
         """Called once before the first batch. Raising means "not available now": it is tried again."""

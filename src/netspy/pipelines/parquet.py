@@ -57,6 +57,7 @@ class ParquetPipeline(BasePipeline):
     """
 
     schemas: ClassVar[Mapping[str, Any]] = {}
+    recovers = True
 
     def __init__(self) -> None:
         try:

@@ -123,6 +123,9 @@ class Runner:
     async def close(self) -> None:
         """Close the pipeline when it was opened, and end its thread. Raises what the pipeline raises."""
         try:
+            if not self._opened and self._running is None and getattr(self.pipeline, "recovers", False):
+                await self._call("open")
+                self._opened = True
             if self._opened:
                 self._opened = False
                 await self._call("close")

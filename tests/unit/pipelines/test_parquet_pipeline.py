@@ -20,9 +20,11 @@ from kinds_of_values import ITEM, Unstorable, XPathText
 
 from netspy.errors import ItemError, PipelineError
 from netspy.pipelines import parquet_segment
+from netspy.pipelines.dead_letter import DeadLetterFile
 from netspy.pipelines.loader import load_pipelines
 from netspy.pipelines.parquet import ParquetPipeline, schema_of
 from netspy.pipelines.parquet_types import NULL, Kind, kind_of, merge
+from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 
 if TYPE_CHECKING:
@@ -326,6 +328,7 @@ def test_files_are_finished_at_their_number_of_rows_or_bytes_or_age(settings, ou
 def test_what_a_killed_process_left_is_a_file_after_the_next_start(settings, out) -> None:
     code = """
 import itertools, sys
+from netspy.pipelines.dead_letter import DeadLetterFile
 from netspy.pipelines.loader import load_pipelines
 from netspy.settings import Settings
 [p] = load_pipelines(["netspy.pipelines.parquet.ParquetPipeline"], Settings(PARQUET_OUTPUT_DIR=sys.argv[1], PARQUET_FILE_ROWS=70))
@@ -347,6 +350,18 @@ for n in itertools.count():
     assert set(range(reported + 1)) <= batches
     assert len(rows) == len({(row["n"], row["i"]) for row in rows}) == 20 * len(batches)
     assert [p for p in (out / "t").iterdir() if p.name.startswith("_") and not p.name.endswith(".torn")] == []
+
+
+async def test_what_a_killed_process_left_is_a_file_after_a_run_without_rows(settings, out) -> None:
+    crashed = made(settings)
+    crashed.save_items("t", [{"n": 1}])
+    crashed._open["t"][0].close()
+    assert list((out / "t").glob("part-*.parquet")) == []
+    settings = msgspec.structs.replace(settings, FAILED_ITEM_PATH=str(out / "failed.jsonl"))
+    letters = DeadLetterFile(settings.FAILED_ITEM_PATH)
+    writer = BatchWriter(load_pipelines([ParquetPipeline], settings), settings, dead_letter=letters)
+    await writer.close()
+    assert read(out) == [{"n": 1}]
 
 
 @pytest.mark.parametrize("keep", [1, 7, -1, -40])
