@@ -121,7 +121,10 @@ def fields_of(item: Mapping[Any, Any]) -> dict[Any, Any]:
     """The fields as they are now: users may go on with the lists and dicts in them."""
     if _ATOMS.issuperset(map(type, item.values())):
         return dict(item)
-    return {name: value if type(value) in _ATOMS else _plain(value) for name, value in item.items()}
+    try:
+        return {name: value if type(value) in _ATOMS else _plain(value) for name, value in item.items()}
+    except RecursionError:  # it holds itself; a pipeline says so
+        return dict(item)
 
 
 def raw_row(value: Any) -> Row:

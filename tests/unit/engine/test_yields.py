@@ -137,6 +137,14 @@ def test_dicts_and_items_are_taken_as_they_are_at_the_yield(sorter):
     assert [one.row.data for one in out.rows] == [{"n": 1, "tags": ["a"]}] * 3
 
 
+def test_a_dict_that_holds_itself_is_a_row_that_its_pipeline_will_refuse(sorter, log):
+    row: dict = {"n": 1}
+    row["me"] = [row]
+    out = sort(sorter, row)
+    assert [one.row.data["n"] for one in out.rows] == [1]
+    assert not log.lines
+
+
 def test_items_carry_table_keys_pipelines_and_fingerprint(sorter):
     class Product(Item):
         __table_name__ = "products"
