@@ -188,6 +188,14 @@ def test_sigterm_stores_what_was_read_and_leaves_the_rest(queue):
         assert max(everything.values()) == 1
 
 
+def test_progress_says_what_is_stored_and_what_waits(in_list):
+    in_list.write(books(50))
+    settings = ["-s", "ITEM_BATCH_SIZE=20", "-s", "METRICS_LOG_INTERVAL=0.001"]
+    said = in_list.consume("-o", "out.db", "--once", *settings).check().stderr
+    for stored, waiting in ((20, 30), (40, 10), (50, 0)):
+        assert f"{stored} row(s) stored, 0 dead-lettered, {waiting} waiting" in said
+
+
 def test_updates_come_after_the_rows_they_change(in_list):
     in_list.write([Row("books", {"n": 1, "title": "old"}, unique_key=("n",))])
     in_list.write([Row("books", {"n": 1, "title": "new"}, update_keys=("n",))])
