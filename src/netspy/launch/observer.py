@@ -12,8 +12,8 @@ from netspy.engine.parts import NodeState
 from netspy.observe.panel import NoProgress, Progress
 from netspy.observe.progress import NodeView, RateMeter, Snapshot, eta
 
-LAST_LOOK_S = 1.0
-"""How long the end waits for a store that doesn't answer any more."""
+LAST_LOOK_S = 0.25
+"""How long the end waits for a store that doesn't answer any more: a stop has its bound, and the display is not worth more."""
 
 
 class Observer:
@@ -116,14 +116,16 @@ class Observer:
         if self._last is None or isinstance(self._shown, NoProgress):
             return
         left = NodeState("", elapsed_s, 0, 0, None)
+        totals = self.totals()
         try:
             async with asyncio.timeout(LAST_LOOK_S):
                 view = self._built.cluster_view
                 last = await self._of_node(left) if view is None else self._snapshot(await view(), left)
         except Exception as error:
             self._spider.logger.debug("no last look at the crawl: {!r}", error)
-            last = replace(self._last, state="", elapsed_s=elapsed_s)
-        totals = self.totals()
+            done = max(self._last.done, done_of(self._before) + done_of(totals))
+            items = max(self._last.items, self._before.get("items", 0) + totals["items"])
+            last = replace(self._last, state="", elapsed_s=elapsed_s, done=done, items=items)
         rate = (done_of(totals) + totals["request_failed"]) / elapsed_s if elapsed_s else 0.0
         self._last = replace(last, nodes=last.nodes or self._last.nodes, rate=rate)
 
