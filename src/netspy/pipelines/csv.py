@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _BOM = b"\xef\xbb\xbf"
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+# OWASP, "CSV Injection"; the last four are the full-width forms of the first.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_NUMBERS = (int, float, Decimal)
 
 
 class _Known(NamedTuple):
@@ -44,7 +47,7 @@ class CsvPipeline(BasePipeline):
     delivered again is written again, and an UpdateItem is refused.
 
     CSV_BOM begins new files with a byte order mark, by which Excel knows UTF-8. CSV_ESCAPE_FORMULAS puts an
-    apostrophe before text that a spreadsheet would run as a formula (it starts with = + - @, tab or return),
+    apostrophe before text that a spreadsheet would run as a formula (it starts with = + - @, tab or a line break),
     which changes such values. The class attributes `bom` and `escape_formulas` of a subclass go before them.
     """
 
@@ -163,7 +166,7 @@ class CsvPipeline(BasePipeline):
             cells = [text_of(row.get(column)) for column in columns]
             if escape:
                 cells = [
-                    _disarmed(cell) if isinstance(row.get(column), str) else cell
+                    cell if isinstance(row.get(column), _NUMBERS) else _disarmed(cell)
                     for cell, column in zip(cells, columns, strict=True)
                 ]
             yield cells

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import itertools
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -128,6 +129,27 @@ def test_formulas_are_disarmed_only_when_asked_and_only_in_text(settings, pipeli
         {"a": "'@x", "b": "'-5"},
         {"a": "x=", "b": "'\t="},
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("\n=1+1", "'\n=1+1"),
+        ("\r=1+1", "'\r=1+1"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        (b"\xf8", "'+A=="),  # base64
+        (dt.timedelta(days=-1), "'-P1D"),
+        (Decimal("-1.50"), "-1.50"),
+        (-0.5, "-0.5"),
+        (True, "true"),
+        (None, ""),
+        (["=1+1"], '["=1+1"]'),
+    ],
+)
+def test_whatever_is_no_number_is_disarmed(pipeline, out, value, cell) -> None:
+    pipeline.escape_formulas = True
+    pipeline.save_items("safe", [{"id": 1, "a": value}])
+    assert rows(out / "safe.csv") == [{"id": "1", "a": cell}]
 
 
 WHOLE = b'a,b\r\n1,"x\ny"\r\n2,"q""q"\r\n'
