@@ -39,12 +39,23 @@ def _job(call: Callable[[], Any]) -> tuple[asyncio.Future[Any], Callable[[], Non
     return future, job
 
 
-async def in_thread(call: Callable[[], Any]) -> Any:
-    """Its result or its exception, from a thread of its own, in this task's context."""
+SLOW_S = 10.0
+
+
+async def in_thread(call: Callable[[], Any], *, slow: Callable[[], None] | None = None) -> Any:
+    """Its result or its exception, from a thread of its own, in this task's context.
+
+    `slow` is called on the loop, once, when it takes longer than ten seconds.
+    """
     context = copy_context()
     future, job = _job(lambda: context.run(call))
     threading.Thread(target=job, name="netspy-aside", daemon=True).start()
-    return await future
+    timer = asyncio.get_running_loop().call_later(SLOW_S, slow) if slow is not None else None
+    try:
+        return await future
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 class SerialThread:

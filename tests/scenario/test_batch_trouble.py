@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 from sqlalchemy.engine import make_url
@@ -15,6 +15,7 @@ from netspy.core.batch_monitor import BatchMonitor
 from netspy.core.batch_store import MemoryBatchStore, SqlBatchStore
 from netspy.redisio.client import sync_client
 from netspy.settings import Settings
+from netspy.testing.clock import FakeClock
 from netspy.testing.leash import wait_until
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.runner import run_script, start_script
@@ -43,6 +44,8 @@ if __name__ == "__main__":
     spider = globals()[sys.argv[1]]()
     if sys.argv[2] == "worker":
         spider.start()
+    elif sys.argv[2] == "workers":
+        spider.start(processes=2)
     else:
         spider.start_monitor(once=sys.argv[2] == "once")
 """
@@ -80,30 +83,30 @@ def ask(sql):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "silent", ["redis_url", "mariadb_url", pytest.param("postgres_url", marks=pytest.mark.faults_full)]
-)
+@pytest.mark.parametrize("silent", ["redis_url", "mariadb_url"])
 def test_a_stop_at_the_start_does_not_wait_for_a_silent_server(silent, redis_url, request):
-    """Both roles end as stopped, with a summary, in seconds: nothing of theirs is half done."""
+    """Whoever is starting ends as stopped, with a summary, in seconds: nothing of theirs is half done."""
     url = make_url(request.getfixturevalue(silent))
-    with FaultProxy(url.host, url.port) as proxy:
-        proxy.stall()
-        through = url.set(port=proxy.port).render_as_string(hide_password=False)
-        env = {**ENV, "NETSPY_REDIS_URL": redis_url, "NETSPY_BATCH_STORE_URL": "sqlite:///tasks.db"}
-        env["NETSPY_REDIS_URL" if silent == "redis_url" else "NETSPY_BATCH_STORE_URL"] = through
-        roles = [
-            start_script(SPIDER, args=["Crawl", role], env=env, cwd=".") for role in ("worker", "monitor")
-        ]
-        with roles[0], roles[1]:
-            assert wait_until(lambda: proxy.connections >= 2, 30), "both ask the server"
-            began = time.monotonic()
-            for role in roles:
-                role.terminate()
-            for role in roles:
-                result = role.finish(30).check(143)
-                assert result.summary["outcome"] == "stopped"
-                assert "Traceback" not in result.stderr
-            assert time.monotonic() - began < 9
+    with ExitStack() as stack:
+        starting = []
+        for role in ("worker", "monitor", "workers"):
+            proxy = stack.enter_context(FaultProxy(url.host, url.port))
+            proxy.stall()
+            through = url.set(port=proxy.port).render_as_string(hide_password=False)
+            env = {**ENV, "NETSPY_REDIS_URL": redis_url, "NETSPY_BATCH_STORE_URL": "sqlite:///tasks.db"}
+            env["NETSPY_REDIS_URL" if silent == "redis_url" else "NETSPY_BATCH_STORE_URL"] = through
+            script = stack.enter_context(start_script(SPIDER, args=["Crawl", role], env=env, cwd="."))
+            starting.append((script, proxy))
+        for _, proxy in starting:
+            assert wait_until(lambda proxy=proxy: proxy.connections > 0, 30), "it asks the server"
+        began = time.monotonic()
+        for script, _ in starting:
+            script.terminate()
+        for script, _ in starting:
+            result = script.finish(30).check(143)
+            assert result.summary["outcome"] == "stopped"
+            assert "Traceback" not in result.stderr
+        assert time.monotonic() - began < 9
 
 
 # -- one table, two jobs
@@ -255,3 +258,83 @@ def test_a_batch_monitor_runs_until_it_is_stopped(redis_url):
 def test_a_batch_monitor_of_nothing_says_what_to_give(wrong):
     with pytest.raises(mw.ConfigError, match="give"):
         BatchMonitor(store=MemoryBatchStore(), **wrong)
+
+
+# -- what callbacks and task_requests say
+
+
+def in_memory(cls, store, redis_url, **settings):
+    """One batch in this process, to its end; alerts raised and rows kept."""
+    spider = cls(
+        batch_store=store, item_handler=lambda _rows: None, REDIS_URL=redis_url, **{**IN_PROCESS, **settings}
+    )
+    return spider.start_monitor(once=True)
+
+
+def test_a_task_without_requests_is_warned_of_once_unless_task_requests_reports_it(redis_url, capfd):
+    class Picky(mw.BatchSpider):
+        tries = 0
+
+        def task_requests(self, task):
+            if task["id"] != 1:
+                Picky.tries += 1
+                if Picky.tries < 3:
+                    return
+            self.update_task(task["id"])
+            yield from ()
+
+    store = MemoryBatchStore([{"id": 1}, {"id": 2}])
+    in_memory(Picky, store, redis_url, BATCH_LOST_TASK_STALE=0.3)
+    assert [row["batch_status"] for row in store.rows] == [1, 1]
+    err = capfd.readouterr().err
+    assert err.count("Picky.task_requests gave no request for a task") == 1
+    assert "'id': 2}): it stays in process" in err
+
+
+def test_a_page_that_says_done_and_failed_says_done(redis_url, numbered):
+    """The failure would be written at once, and close the batch before the rows of the page are stored."""
+
+    class Both(mw.BatchSpider):
+        def task_requests(self, task):
+            yield mw.Request(task["url"])
+
+        def parse(self, request, response, task):
+            yield {"id": task["id"]}
+            self.update_task(task["id"])
+            self.update_task(task["id"], ok=False)
+
+    marks = []
+
+    class Noting(MemoryBatchStore):
+        def mark_tasks(self, states, *, batch_id=None):
+            marks.append(sorted(states))
+            return super().mark_tasks(states, batch_id=batch_id)
+
+    store = Noting([{"id": 1, "url": numbered.url("/p/1")}])
+    summary = in_memory(Both, store, redis_url)
+    assert [row["batch_status"] for row in store.rows] == [1]
+    assert marks == [[(1, -1), (1, 1)]]
+    assert summary.outcome == "finished"
+
+
+def test_a_batch_that_is_still_open_when_the_next_one_is_due_raises_an_alert(redis_url):
+    alerts, raised = [], threading.Event()
+
+    class Slow(mw.BatchSpider):
+        def task_requests(self, task):
+            raised.wait(20)
+            self.update_task(task["id"])
+            yield from ()
+
+        def on_alert(self, kind, message):
+            alerts.append((kind, message))
+            raised.set()
+
+    clock = FakeClock()
+    store = MemoryBatchStore([{"id": 1}], clock=lambda: 1_800_000_000 + clock())
+    store.create_batch(store.now(), 1, 1, "hour")
+    clock.advance(3600 + 90)
+    in_memory(Slow, store, redis_url, BATCH_INTERVAL=1.0, BATCH_INTERVAL_UNIT="hour")
+    assert [kind for kind, _ in alerts] == ["batch_overdue"]
+    assert "Slow: the next batch is due and batch 1: 0/1" in alerts[0][1]
+    assert "overdue by 90 s" in alerts[0][1]

@@ -50,3 +50,17 @@ async def test_a_call_that_is_given_up_keeps_the_others_going():
     go_on.set()
     await asyncio.gather(stuck, return_exceptions=True)
     threads.close()
+
+
+async def test_a_call_that_takes_long_is_told_once_and_one_that_does_not_is_not(monkeypatch):
+    monkeypatch.setattr("netspy.aside.SLOW_S", 0.05)
+    go_on, told = threading.Event(), []
+
+    def slow() -> None:
+        told.append(1)
+        go_on.set()
+
+    assert await in_thread(lambda: go_on.wait(20), slow=slow)
+    assert await in_thread(lambda: "at once", slow=slow) == "at once"
+    await asyncio.sleep(0.1)
+    assert told == [1]

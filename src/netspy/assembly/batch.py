@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from netspy.engine.aside import in_thread
+from netspy.aside import SLOW_S, in_thread
 from netspy.engine.parts import TaskParts
 from netspy.engine.patrol import Patrol
 from netspy.errors import SpiderError, StoreLostError
@@ -77,6 +77,12 @@ class Marks:
                 self._counted.popitem(last=False)
             self._spider.counters.inc("tasks_done" if state == DONE else "tasks_failed")
 
+    def _wait_for_answer(self) -> None:
+        self._spider.logger.warning(
+            "the task table has been asked for {:.0f} s and has not answered; pages wait for it unacked",
+            SLOW_S,
+        )
+
     async def __call__(self, values: Sequence[tuple[str, Any, bool]]) -> None:
         """`values`: (the page's task token or '', task id, ok)."""
         store, counters = self._spider.store, self._spider.counters
@@ -86,7 +92,10 @@ class Marks:
             by_batch.setdefault(batch, []).append((task_id, DONE if ok else FAILED))
         missing: list[Any] = []
         for batch, marks in by_batch.items():
-            found: list[bool] = await in_thread(lambda: store.mark_tasks(marks, batch_id=batch))  # noqa: B023
+            found: list[bool] = await in_thread(
+                lambda: store.mark_tasks(marks, batch_id=batch),  # noqa: B023 - awaited before the next one
+                slow=self._wait_for_answer,
+            )
             missing += [task_id for (task_id, _), there in zip(marks, found, strict=True) if not there]
             self._count(batch, [mark for mark, there in zip(marks, found, strict=True) if there])
         if missing:
@@ -141,20 +150,24 @@ class _Waiting:
 class _PushedTasks(RedisTaskList):
     """What the master has pushed, once the task table is known to be fit."""
 
-    def __init__(self, settings: Settings, keys: BatchKeys, store: BatchStore, **options: Any) -> None:
+    def __init__(self, settings: Settings, keys: BatchKeys, spider: Any, **options: Any) -> None:
         super().__init__(settings, keys.pending, identify=identify, **options)
-        self._store = store
+        self._store: BatchStore = spider.store
+        self._log = spider.logger
+
+    def _wait_for_answer(self) -> None:
+        self._log.warning("the task table has been asked for {:.0f} s and has not answered", SLOW_S)
 
     async def open(self) -> None:
         """Raises ConfigError for a task table that can't be used, StoreUnavailableError, besides what the list's raises."""
-        await in_thread(self._store.ensure_schema)
+        await in_thread(self._store.ensure_schema, slow=self._wait_for_answer)
         await super().open()
 
 
 def build_batch(built: Any, spider: Any, settings: Settings) -> TaskParts:
     """The task side of a worker. Raises ConfigError for a wrong database URL."""
     keys = BatchKeys(built.namespace)
-    source = _PushedTasks(settings, keys, spider.store, on_outage=built.outage)
+    source = _PushedTasks(settings, keys, spider, on_outage=built.outage)
     built.waiters.append(source.give_up_waiting)
     built.closers.append(spider.store.close)
     return TaskParts(

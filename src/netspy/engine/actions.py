@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 current: ContextVar[Page | None] = ContextVar("netspy_page", default=None)
 """The page whose callback or hook runs here; None outside of them."""
 
+reports: ContextVar[list[Any] | None] = ContextVar("netspy_reports", default=None)
+"""Where ids are noted that `update_task` reports outside of a page; None where nobody wants to know."""
+
 
 class Action(NamedTuple):
     """`kind` names who carries it out. `on_success`: dropped when the callback raises, since the page comes again."""

@@ -89,6 +89,7 @@ class Feeder:
         self._tries: dict[str, int] = {}
         self._empty_polls = 0
         self._fetch_errors = 0
+        self._said_nothing = False
         self._drawing = TaskDrawing(
             parts,
             spider=spider,
@@ -99,7 +100,17 @@ class Feeder:
             sorter=sorter,
             pool=pool,
             stopping=lambda: self._stopping,
+            on_silent=self._gave_nothing,
         )
+
+    def _gave_nothing(self, task: Task) -> None:
+        if not self._said_nothing:
+            self._said_nothing = True
+            self._log.warning(
+                "{}.task_requests gave no request for a task and did not report it ({}): it stays in process and comes "
+                "again after BATCH_LOST_TASK_STALE. Where there is nothing to crawl, call update_task there",
+                self._spider.name, str(task.value)[:MAX_TEXT],
+            )  # fmt: skip
 
     # -- what the node asks ----------------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from netspy import crash
-from netspy.engine.aside import in_thread
+from netspy.aside import in_thread
 from netspy.engine.contract import Alert, LoggerLike
+from netspy.engine.table_calls import MasterOutcome, PatrolEnded, TableCalls
 from netspy.errors import ConfigError, NetspyError, StoreLostError
 from netspy.observe.faults import what
 from netspy.policy.batch import (
@@ -30,11 +31,9 @@ from netspy.settings import Settings
 from netspy.tasks.batch_store import BatchStore, FencedError
 from netspy.tasks.mastership import NotMasterError, read_holder
 
-_FIRST_PAUSE_S = 0.5
 _NAMED = 20  # tasks in one log line
+_LET_GO_S = 1.0
 _STOP_S = 3.0  # for the step under way, and for giving the lock back: a silent server holds up no stop
-
-MasterOutcome = Literal["finished", "nothing_to_do", "stopped", "not_master", "failed", "store_lost"]
 
 
 class QueueLike(Protocol):
@@ -61,13 +60,6 @@ class PatrolEnd(NamedTuple):
     batch: int | None = None
     counts: TaskCounts | None = None
     signal: int | None = None
-
-
-class _Ended(Exception):  # noqa: N818 - leaves the loop, not an error
-    def __init__(self, outcome: MasterOutcome, reason: str) -> None:
-        super().__init__(reason)
-        self.outcome: MasterOutcome = outcome
-        self.reason = reason
 
 
 class Patrol:
@@ -100,8 +92,7 @@ class Patrol:
         self._alert = alert
         self._id_field = id_field
         self._on_progress = on_progress
-        self._stop = asyncio.Event()
-        self._stopped: tuple[str, int | None] | None = None
+        self._table = TableCalls(logger, alert)
         self._lost: str | None = None
         self._pace = Pace()
         self._since: datetime | None = None
@@ -110,29 +101,26 @@ class Patrol:
         self._batch: int | None = None
         self._counts: TaskCounts | None = None
         self._said = ""
-        self._away = False
         self._may_have_lock = False
         self._has_table = False
 
     def stop(self, reason: str, signal: int | None = None) -> None:
         """Leave after the step under way (on the loop)."""
-        if self._stopped is None:
-            self._stopped = (reason, signal)
-        self._stop.set()
+        self._table.stop(reason, signal)
 
     async def run(self) -> PatrolEnd:
         """Be the master, or stand by until the one there is has gone. Raises ConfigError for a wrong set-up,
         StoreUnavailableError for a start without Redis or database.
         """
         work = asyncio.create_task(self._work_on(), name="netspy-patrol")
-        stop = asyncio.create_task(self._stop.wait())
+        stop = asyncio.create_task(self._table.stopping.wait())
         try:
             await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 await asyncio.wait({work}, timeout=_STOP_S)
             return work.result() if work.done() else self._stopped_end()
         except StoreLostError as error:
-            if self._stopped is None:
+            if self._table.stopped is None:
                 raise
             # Told to stop while it waited for a store that is away: that is how it ended.
             self._log.warning("{}", error)
@@ -146,8 +134,8 @@ class Patrol:
     async def _work_on(self) -> PatrolEnd:
         try:
             await self._queue.open()
-            await self._call(self._store.ensure_schema, insist=False)
-            for advice in await self._call(self._store.index_advice):
+            await self._table.call(self._store.ensure_schema, insist=False)
+            for advice in await self._table.call(self._store.index_advice):
                 self._log.warning("{}", advice)
             while True:
                 try:
@@ -155,8 +143,8 @@ class Patrol:
                     await self._be_master()
                 except (NotMasterError, FencedError) as error:
                     await self._another_master(error)
-        except _Ended as ended:
-            if self._stopped is not None and ended.outcome == "stopped":
+        except PatrolEnded as ended:
+            if self._table.stopped is not None and ended.outcome == "stopped":
                 return self._stopped_end()
             return PatrolEnd(ended.outcome, ended.reason, self._batch, self._counts)
 
@@ -169,24 +157,28 @@ class Patrol:
             await asyncio.gather(keeper, return_exceptions=True)
 
     def _stopped_end(self) -> PatrolEnd:
-        assert self._stopped is not None  # noqa: S101 - who asks has seen it
-        reason, number = self._stopped
+        assert self._table.stopped is not None  # noqa: S101 - who asks has seen it
+        reason, number = self._table.stopped
         return PatrolEnd("stopped", reason, self._batch, self._counts, number)
 
     async def _give_up(self) -> None:
         """The lock and the task table are anybody's, without having to run out."""
-        parting: list[Awaitable[None]] = []
+        parting: list[tuple[str, Callable[[], Awaitable[Any]], float]] = []
         if self._may_have_lock:
-            parting.append(self._queue.release())
+            parting.append(("the master lock", self._queue.release, _STOP_S))
         if self._has_table:
-            parting.append(in_thread(lambda: self._store.hold_table(self._job, 0.0)))
-        try:
-            async with asyncio.timeout(_STOP_S):
-                await asyncio.gather(*parting)
-        except (TimeoutError, NetspyError) as error:
-            self._log.warning(
-                "the master lock could not be released ({}); it runs out by itself", what(error)
-            )
+            parting.append(("the task table", self._let_go, _LET_GO_S))
+        for of_what, release, within_s in parting:
+            try:
+                async with asyncio.timeout(within_s):
+                    await release()
+            except (TimeoutError, NetspyError) as error:
+                self._log.warning(
+                    "{} could not be given back ({}); that runs out by itself", of_what, what(error)
+                )
+
+    async def _let_go(self) -> None:
+        await in_thread(lambda: self._store.hold_table(self._job, 0.0))
 
     # -- the lock --------------------------------------------------------------------------------------------
 
@@ -195,7 +187,7 @@ class Patrol:
         over_at = float("inf")  # when the lock of the master there is will be over, unless it is renewed
         self._may_have_lock = True  # also when the answer is lost
         while True:
-            self._check_stop()
+            self._table.check_stop()
             try:
                 fence = await self._queue.acquire()
             except NotMasterError as error:
@@ -203,7 +195,9 @@ class Patrol:
                 now = time.monotonic()
                 # A lock that lasts clearly longer than it did has been renewed: its master lives.
                 if self._once and now + error.left_s > over_at + self._settings.HEARTBEAT_INTERVAL / 2:
-                    raise _Ended("not_master", f"another master runs for {self._name}: {holder}") from None
+                    raise PatrolEnded(
+                        "not_master", f"another master runs for {self._name}: {holder}"
+                    ) from None
                 over_at = min(over_at, now + error.left_s)
                 if not said:
                     said = True
@@ -211,7 +205,7 @@ class Patrol:
                         "another master holds the lock of {}: {}; {}", self._name, holder,
                         f"it is dead if it doesn't renew it within {holder.left_s:.1f} s" if self._once else "standing by",
                     )  # fmt: skip
-                await self._pause(min(self._settings.HEARTBEAT_INTERVAL, max(error.left_s, 0.2)))
+                await self._table.pause(min(self._settings.HEARTBEAT_INTERVAL, max(error.left_s, 0.2)))
                 continue
             self._lost = None
             await self._take_table()
@@ -229,7 +223,7 @@ class Patrol:
     async def _take_table(self) -> None:
         """A table belongs to one job: two would claim each other's tasks and count them as theirs."""
         for_s = max(self._settings.HEARTBEAT_STALE, 3 * self._settings.BATCH_MONITOR_INTERVAL)
-        other = await self._call(lambda: self._store.hold_table(self._job, for_s))
+        other = await self._table.call(lambda: self._store.hold_table(self._job, for_s))
         if other is not None:
             raise ConfigError(
                 f"the task table of {self._name} is in the hands of another job, {other.job}, whose master works on it; "
@@ -238,7 +232,7 @@ class Patrol:
         self._has_table = True
 
     async def _use_fence(self, fence: int) -> None:
-        await self._call(lambda: self._store.use_fence(fence))
+        await self._table.call(lambda: self._store.use_fence(fence))
 
     async def _keep_lock(self) -> None:
         while True:
@@ -262,7 +256,7 @@ class Patrol:
         whose = str(error) if isinstance(error, FencedError) else read_holder(error.holder).who or "nobody"
         text = f"the master lock of {self._name} was lost (now: {whose})"
         if self._once and whose != "nobody":
-            raise _Ended("not_master", text) from None
+            raise PatrolEnded("not_master", text) from None
         self._log.warning("{}; standing by to take it again", text)
 
     async def _still_has_lock(self) -> bool:
@@ -272,73 +266,37 @@ class Patrol:
             return False
         return True
 
-    def _check_stop(self) -> None:
-        if self._stopped is not None:
-            raise _Ended("stopped", self._stopped[0])
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(max(seconds, 0.0)):
-                await self._stop.wait()
-        except TimeoutError:
-            pass
-        self._check_stop()
-
-    # -- the store -------------------------------------------------------------------------------------------
-
-    async def _call(self, function: Callable[[], Any], *, insist: bool = True) -> Any:
-        """In a thread; while the database is away it is tried again and again, until stopped."""
-        wait_s = _FIRST_PAUSE_S
-        while True:
-            try:
-                result = await in_thread(function)
-            except (ConfigError, FencedError, NotMasterError):
-                raise
-            except StoreLostError as error:
-                if not insist:
-                    raise
-                if not self._away:
-                    self._away = True
-                    self._alert("batch_store_away", f"{error}; the master tries again until it answers")
-                await self._pause(wait_s)
-                wait_s = min(wait_s * 2, 15.0)
-            else:
-                if self._away:
-                    self._away = False
-                    self._log.info("the task table answers again")
-                return result
-
     # -- rounds ----------------------------------------------------------------------------------------------
 
     async def _rounds(self) -> None:
         if self._since is None:
-            self._since = await self._call(self._store.now)
-        latest: BatchRecord | None = await self._call(self._store.latest_batch)
+            self._since = await self._table.call(self._store.now)
+        latest: BatchRecord | None = await self._table.call(self._store.latest_batch)
         if latest is not None and latest.is_done:
             await self._queue.finished(latest.id)  # the master that closed it may have died before it said so
         while True:
-            self._check_stop()
+            self._table.check_stop()
             if self._lost is not None:
                 raise NotMasterError(self._lost, 0.0)
             wait_s = await self._round()
             if wait_s > 0:
-                await self._pause(wait_s)
+                await self._table.pause(wait_s)
 
     async def _round(self) -> float:
         """One step; returns how long to wait before the next one, in seconds."""
         store = self._store
-        latest: BatchRecord | None = await self._call(store.latest_batch)
-        now: datetime = await self._call(store.now)
+        latest: BatchRecord | None = await self._table.call(store.latest_batch)
+        now: datetime = await self._table.call(store.now)
         counts: TaskCounts | None = None
         if latest is not None and not latest.is_done:
-            counts = await self._call(store.count_tasks)
+            counts = await self._table.call(store.count_tasks)
         step = next_step(
             latest, counts, now, self._schedule,
             since=self._since, once=self._once, brought_to_end=self._brought_to_end,
         )  # fmt: skip
         if step.action == "leave":
             done = self._brought_to_end
-            raise _Ended("finished" if done else "nothing_to_do", "" if done else step.why)
+            raise PatrolEnded("finished" if done else "nothing_to_do", "" if done else step.why)
         if step.action == "wait":
             if step.why != self._said:
                 self._said = step.why
@@ -365,13 +323,13 @@ class Patrol:
     async def _open(self, date: datetime) -> None:
         """A new batch. Whoever dies in here leaves no open batch, so the next master does it again."""
         self._log.info("opening a batch of {}", f"{date:%Y-%m-%d %H:%M:%S} UTC")
-        await self._call(self._store.reset_all_tasks)
+        await self._table.call(self._store.reset_all_tasks)
         if crash.armed:
             crash.reached("batch_reset")
         await self._queue.begin()
-        total = (await self._call(self._store.count_tasks)).total
+        total = (await self._table.call(self._store.count_tasks)).total
         settings = self._settings
-        batch: int = await self._call(
+        batch: int = await self._table.call(
             lambda: self._store.create_batch(
                 date, total, settings.BATCH_INTERVAL, settings.BATCH_INTERVAL_UNIT
             )
@@ -388,8 +346,8 @@ class Patrol:
         async for ids in self._queue.live_ids(batch.id):
             # Who is being worked on is not lost, however long it takes.
             if ids:
-                await self._call(lambda: store.touch_tasks(ids))  # noqa: B023 - awaited before the next page
-        lost: int = await self._call(lambda: store.reset_lost_tasks(settings.BATCH_LOST_TASK_STALE))
+                await self._table.call(lambda: store.touch_tasks(ids))  # noqa: B023 - awaited before the next page
+        lost: int = await self._table.call(lambda: store.reset_lost_tasks(settings.BATCH_LOST_TASK_STALE))
         if lost:
             await self._queue.again()
             self._log.warning(
@@ -397,18 +355,18 @@ class Patrol:
                 "again and again, no callback calls update_task for them", lost, settings.BATCH_LOST_TASK_STALE,
             )  # fmt: skip
         await self._claim(batch.id)
-        refused: list[tuple[Any, str]] = await self._call(store.refused_tasks)
+        refused: list[tuple[Any, str]] = await self._table.call(store.refused_tasks)
         for task_id, why in refused[:_NAMED]:
             self._log.error("task {!r} can't be handed to a worker and is marked failed: {}", task_id, why)
         if len(refused) > _NAMED:
             self._log.error("… and {} more such tasks", len(refused) - _NAMED)
-        await self._show(batch, await self._call(store.count_tasks), now)
+        await self._show(batch, await self._table.call(store.count_tasks), now)
 
     async def _claim(self, batch: int) -> None:
         """Claim and push until the workers have BATCH_PUSH_LIMIT tasks before them."""
         room = self._settings.BATCH_PUSH_LIMIT - await self._queue.waiting()
         while room > 0:
-            rows: list[dict[str, Any]] = await self._call(lambda: self._store.claim_tasks(room))  # noqa: B023
+            rows: list[dict[str, Any]] = await self._table.call(lambda: self._store.claim_tasks(room))  # noqa: B023
             if not rows:
                 return
             if crash.armed:
@@ -420,7 +378,7 @@ class Patrol:
 
     async def _show(self, batch: BatchRecord, counts: TaskCounts, now: datetime) -> None:
         self._counts = counts
-        await self._call(
+        await self._table.call(
             lambda: self._store.update_batch_counts(
                 batch.id, done=counts.done, failed=counts.failed, total=counts.total
             )
@@ -445,14 +403,14 @@ class Patrol:
         await self._show(batch, counts, now)
         if crash.armed:
             crash.reached("batch_counted")
-        await self._call(lambda: self._store.finish_batch(batch.id))
+        await self._table.call(lambda: self._store.finish_batch(batch.id))
         if crash.armed:
             crash.reached("batch_finished")
         await self._queue.finished(batch.id)
         self._brought_to_end = True
         self._counts = counts
         if counts.failed:
-            ids = await self._call(lambda: self._store.failed_tasks(_NAMED))
+            ids = await self._table.call(lambda: self._store.failed_tasks(_NAMED))
             more = f" and {counts.failed - len(ids)} more" if counts.failed > len(ids) else ""
             self._log.warning(
                 "batch {} is done with {} failed of {}: {}{}", batch.id, counts.failed, counts.total,

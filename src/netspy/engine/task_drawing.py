@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from netspy.engine.actions import current
+from netspy.engine.actions import current, reports
 from netspy.engine.callbacks import kind_of
 from netspy.engine.item_buffer import ItemBuffer
 from netspy.engine.outbox import Outbox
@@ -44,8 +44,11 @@ class TaskDrawing:
         sorter: Sorter,
         pool: CallbackPool,
         stopping: Callable[[], bool],
+        on_silent: Callable[[Task], None],
     ) -> None:
-        """`ahead`: while so many requests are queued, a long task is not drawn on."""
+        """`ahead`: while so many requests are queued, a long task is not drawn on. `on_silent` hears of a task that gave no
+        request and of which nothing was reported, where that is expected.
+        """
         self._parts = parts
         self._reusable = getattr(parts.source, "reusable", False)
         self._spider = spider
@@ -56,6 +59,7 @@ class TaskDrawing:
         self._sorter = sorter
         self._pool = pool
         self._stopping = stopping
+        self._on_silent = on_silent
 
     async def requests_of(self, task: Task) -> list[NewEntry]:
         """The last requests of a task; all before them are in the frontier already. Raises what the user's code raises,
@@ -73,9 +77,12 @@ class TaskDrawing:
             salt=self._parts.salt(task.token),
             bypass=True,
         )
-        out = await self._drawn(task, origin)
+        reported: list[Any] = []
+        out = await self._drawn(task, origin, reported)
         if origin.refused and not (out or origin.handed_over):
             raise NothingTakenError(origin.refused)
+        if self._parts.reported and not (out.children or origin.handed_over or reported):
+            self._on_silent(task)
         return out.children
 
     def mark(self, task: Task, *, fed: bool = True) -> TaskMark:
@@ -95,7 +102,7 @@ class TaskDrawing:
         )
         return self._sorter.entry(request, origin), only_failed
 
-    async def _drawn(self, task: Task, origin: Origin) -> Yielded:
+    async def _drawn(self, task: Task, origin: Origin, reported: list[Any]) -> Yielded:
         function = self._spider.task_requests
         adopt = self._spider.request_from_task
         sort = self._sorter.sort
@@ -103,11 +110,13 @@ class TaskDrawing:
         def take(out: Yielded, value: Any) -> None:
             sort(out, adopt(value, task.value) if isinstance(value, str | Request) else value, origin)
 
+        reports.set(reported)
         if kind_of(function) != "plain":
             return await self._drawn_async(task, function(task.value), origin, take)
 
         def first() -> tuple[Yielded, Any]:
             current.set(None)
+            reports.set(reported)
             result = function(task.value)
             if is_async(result):
                 return Yielded(), result
@@ -116,6 +125,7 @@ class TaskDrawing:
 
         def more() -> Yielded:
             out = Yielded()
+            reports.set(reported)
             if origin.generator is not None:
                 iterator = origin.generator
                 out.more = draw(iterator, lambda value: take(out, value), out.__len__, CHUNK)

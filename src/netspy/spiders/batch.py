@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from netspy.engine.actions import Action, current
+from netspy.engine.actions import Action, current, reports
 from netspy.errors import SpiderError
 from netspy.messages.item import snake_case
 from netspy.messages.request import Request
@@ -98,6 +98,9 @@ class BatchSpider(Spider):
             from netspy.assembly.batch import mark_now
 
             mark_now(self, task_id, ok=ok)
+            noted = reports.get()
+            if noted is not None:
+                noted.append(task_id)
             return
         page.told = True
         self._report(page, page.origin.task, task_id, ok=ok)
@@ -105,7 +108,9 @@ class BatchSpider(Spider):
     def _report(self, page: Page, token: str, task_id: Any, *, ok: bool) -> None:
         """`token` names the batch that this is about: in another one it changes nothing."""
         action = Action("mark", (token, task_id, ok), on_success=ok)
-        if ok or page.after_store is None:
+        # Done wins over failed, so of a page that has said both the failure waits: it must not close the batch before.
+        both = any(kind == "mark" and value[1:] == (task_id, True) for kind, value, _ in page.actions)
+        if ok or both or page.after_store is None:
             page.actions.append(action)
         else:
             page.after_store.do_soon(action)

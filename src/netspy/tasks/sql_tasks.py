@@ -10,8 +10,10 @@ holds the fence row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from netspy.errors import ConfigError
 from netspy.policy.batch import DOING, DONE, FAILED, TODO, TaskCounts
@@ -173,6 +175,8 @@ class SqlTasks:
         if kind == "text":
             text = task_id if isinstance(task_id, str) else str(task_id)
             return None if "\0" in text or not _is_unicode(text) else text
+        if self.names.dialect.kind == "sqlite" and isinstance(task_id, Decimal | date | UUID):
+            return str(task_id)  # as it is stored, or, a number, as the column's affinity reads it
         return task_id
 
     def _whole_number(self, task_id: Any) -> int | None:
