@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 from netspy.assembly.outside import OutsideSource
-from netspy.assembly.tasks import make_source
+from netspy.assembly.sources import make_source
 from netspy.errors import ConfigError, SerializationError, StoreUnavailableError
 from netspy.settings import Settings
 from netspy.testing.servers import free_port

@@ -8,7 +8,7 @@ import sqlite3
 
 import pytest
 
-from netspy.assembly.tasks import make_source
+from netspy.assembly.sources import make_source
 from netspy.settings import Settings
 from netspy.testing.kafka_mock import KafkaMock
 from netspy.testing.leash import wait_until

@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from netspy.assembly.tasks import from_outside, make_source
+from netspy.assembly.sources import make_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -56,7 +56,9 @@ class OutsideSource:
 
     async def _open(self) -> None:
         # Made on its loop: sources keep events of it.
-        self.source = from_outside(make_source(self._settings, self._list_name, on_outage=self._tell))
+        self.source = make_source(self._settings, self._list_name, on_outage=self._tell)
+        if hasattr(self.source, "consumes"):
+            self.source.consumes = False  # we take no part in the work
         await self.source.open()
         self._opened = True
 

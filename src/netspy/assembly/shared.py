@@ -17,6 +17,7 @@ from netspy.observe.alerts import Alerts
 from netspy.policy.run_scope import RunScope, run_scope
 from netspy.redisio import client as clients
 from netspy.redisio.link import cancellable
+from netspy.redisio.trouble import trouble_of, unavailable, unusable
 from netspy.settings import Settings, hide_password
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class ClusterView:
         try:
             return read_status(self.client, self.scope, self.settings)
         except Exception as error:
-            if clients.trouble_of(error) is None:
+            if trouble_of(error) is None:
                 raise
             return None
 
@@ -151,14 +152,14 @@ def check_shared(spider: Any, settings: Settings) -> None:
             try:
                 view.client.ping()
             except Exception as error:
-                trouble = clients.trouble_of(error)
+                trouble = trouble_of(error)
                 if trouble == "config":
-                    raise clients.unusable(settings.REDIS_URL, error) from None
+                    raise unusable(settings.REDIS_URL, error) from None
                 if trouble is None:
                     raise
                 waited = time.monotonic() - began
                 if waited >= settings.REDIS_START_TIMEOUT:
-                    raise clients.unavailable(settings.REDIS_URL, error, waited) from None
+                    raise unavailable(settings.REDIS_URL, error, waited) from None
                 if waited >= START_NOTICE_S and not said:
                     said = True
                     _waits(spider.logger, settings)

@@ -1,4 +1,4 @@
-"""A spider's task source, by TASK_SOURCE, and pushing to it from outside a run."""
+"""A TaskSpider's parts, and pushing to its task source from outside a run."""
 
 from __future__ import annotations
 
@@ -6,83 +6,15 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
+from netspy.assembly.sources import make_source, whole
 from netspy.engine.parts import TaskParts
-from netspy.errors import ConfigError, NetspyError
-from netspy.observe.faults import what
+from netspy.errors import ConfigError
 from netspy.settings import hide_password
-from netspy.tasks.contract import TaskSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from netspy.settings import Settings
-
-_SQL = frozenset({"mysql", "mariadb", "postgres", "postgresql", "sqlite"})
-
-
-def make_source(
-    settings: Settings, list_name: str, *, on_outage: Callable[[bool, float], None] | None = None
-) -> Any:
-    """The source that TASK_SOURCE names, for the task list of that name. Raises ConfigError, MissingExtraError."""
-    wanted = settings.TASK_SOURCE.strip()
-    scheme = wanted.partition("://")[0].partition("+")[0].lower()
-    if not wanted:
-        from netspy.assembly import _need_redis
-        from netspy.tasks.redis_list import RedisTaskList, task_keys
-
-        _need_redis()
-        return RedisTaskList(settings, task_keys(settings, list_name), on_outage=on_outage)
-    if wanted == "memory":
-        from netspy.tasks.memory import MemoryTaskSource
-
-        return MemoryTaskSource()
-    if "://" in wanted:
-        name = f"{settings.REDIS_KEY_PREFIX}.{list_name}"  # where the URL names none
-        if scheme in {"amqp", "amqps"}:
-            from netspy.tasks.amqp import AmqpTaskSource
-
-            return AmqpTaskSource(wanted, settings, queue=name, on_outage=on_outage)
-        if scheme == "kafka":
-            from netspy.tasks.kafka import KafkaTaskSource
-
-            return KafkaTaskSource(
-                wanted,
-                settings,
-                topic=name,
-                group=name,
-                servers=settings.KAFKA_BOOTSTRAP_SERVERS,
-                on_outage=on_outage,
-            )
-        if scheme in _SQL:
-            from netspy.tasks.sql_table import SqlTaskSource
-
-            return SqlTaskSource(settings, list_name, on_outage=on_outage)
-        raise ConfigError(
-            f"TASK_SOURCE={hide_password(wanted)!r}: no source for {scheme}://; give amqp://, kafka://, mysql://, "
-            "postgresql://, sqlite:///, memory or the path of a class"
-        )
-    from netspy.assembly import _load_class
-
-    made_by = _load_class(wanted, "TASK_SOURCE")
-    try:
-        made = made_by(settings, list_name)
-    except NetspyError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"TASK_SOURCE={wanted!r}: making it raised {what(error)}; a source is made with two values, the settings and "
-            "the name of the task list"
-        ) from error
-    return _whole(made, f"TASK_SOURCE={wanted!r}")
-
-
-def _whole(source: Any, shown: str) -> Any:
-    """The source, when it has all that the contract names. Raises ConfigError."""
-    wanted = (*(name for name in vars(TaskSource) if not name.startswith("_")), *TaskSource.__annotations__)
-    missing = [name for name in wanted if not hasattr(source, name)]
-    if missing:
-        raise ConfigError(f"{shown} has no {', '.join(missing)}; see netspy.tasks.contract.TaskSource")
-    return source
 
 
 def build_tasks(built: Any, spider: Any, settings: Settings) -> TaskParts:
@@ -93,7 +25,7 @@ def build_tasks(built: Any, spider: Any, settings: Settings) -> TaskParts:
         if spider.in_memory:
             spider.task_source = source  # nobody else has it: this is where add_tasks and push_tasks must go
     else:
-        _whole(source, f"task_source={type(source).__name__}")
+        whole(source, f"task_source={type(source).__name__}")
     fetch = spider.own_fetch
     adopt = getattr(source, "adopt", None)
     if fetch is not None and adopt is None:
@@ -152,13 +84,6 @@ def push(spider: Any, tasks: Sequence[Any], *, task_key: str | None = None) -> i
     ):
         outside.add(list(tasks))
     return len(tasks)
-
-
-def from_outside(source: Any) -> Any:
-    """The source, to push to or to look at without taking part in the work."""
-    if hasattr(source, "consumes"):
-        source.consumes = False
-    return source
 
 
 def blocking(make: Callable[[], Any]) -> Any:

@@ -148,7 +148,8 @@ def connected(job: Job, *, key: str = "") -> Iterator[redis.Redis]:
 
 def _wait_answer(client: redis.Redis) -> None:
     """Until the server answers, but not for long: who types a command may type it again."""
-    from netspy.redisio.client import CLI_PATIENCE_S, trouble_of
+    from netspy.redisio.client import CLI_PATIENCE_S
+    from netspy.redisio.trouble import trouble_of
 
     end = time.monotonic() + CLI_PATIENCE_S
     while True:
@@ -183,16 +184,16 @@ def serving(settings: Settings) -> Iterator[Settings]:
 
 def _told(error: Exception, settings: Settings, scope: RunScope) -> Exception:
     """A Redis error in the user's words; itself when it is a fault of ours."""
-    from netspy.redisio import client as clients
+    from netspy.redisio.trouble import one_line, trouble_of, unusable
 
-    trouble = clients.trouble_of(error)
-    text = clients.one_line(error)
+    trouble = trouble_of(error)
+    text = one_line(error)
     if trouble == "away":
         return StoreUnavailableError(
             f"Redis at {hide_password(settings.REDIS_URL)} does not answer ({text}); start it, or correct REDIS_URL"
         )
     if trouble == "config":
-        return clients.unusable(settings.REDIS_URL, error)
+        return unusable(settings.REDIS_URL, error)
     if trouble == "full":
         return StoreUnavailableError(
             f"Redis has no memory left ({text}); free memory, or raise its maxmemory"

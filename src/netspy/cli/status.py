@@ -121,7 +121,7 @@ def _watch(
     from redis.exceptions import RedisError
 
     from netspy.cluster.status import read_status
-    from netspy.redisio.client import one_line, trouble_of
+    from netspy.redisio.trouble import one_line, trouble_of
 
     on_terminal = is_terminal(sys.stdout) and not as_json
     while True:

@@ -19,6 +19,7 @@ from netspy.frontier.start_checks import check_joined
 from netspy.messages.entry import BeatReply, BeatReport, Lease, Reclaimed
 from netspy.redisio import client as clients
 from netspy.redisio.scripts import Call, run_sync
+from netspy.redisio.trouble import one_line, trouble_of, unusable
 from netspy.settings import Settings, hide_password
 
 if TYPE_CHECKING:
@@ -93,18 +94,17 @@ class RedisKeeper:
             except (NotRegisteredError, StoreLostError):
                 raise
             except Exception as error:
-                trouble = clients.trouble_of(error)
+                trouble = trouble_of(error)
                 if trouble == "away" and not last:
                     continue
                 if trouble == "config":
-                    raise clients.unusable(self._url, error) from None
+                    raise unusable(self._url, error) from None
                 if trouble == "type":
-                    raise ConfigError(f"Redis key {clients.one_line(error)}") from None
+                    raise ConfigError(f"Redis key {one_line(error)}") from None
                 if trouble is None:
                     raise
                 raise StoreUnavailableError(
-                    f"Redis at {hide_password(self._url)} did not answer the keeper "
-                    f"({clients.one_line(error)})"
+                    f"Redis at {hide_password(self._url)} did not answer the keeper ({one_line(error)})"
                 ) from None
         raise AssertionError
 

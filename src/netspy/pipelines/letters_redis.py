@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from netspy.errors import NetspyError, PipelineError
 from netspy.pipelines.letters import line_of, parsed
-from netspy.redisio.client import one_line, sync_client
+from netspy.redisio.client import sync_client
 from netspy.redisio.keys import failed_items
+from netspy.redisio.trouble import one_line
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.verdict import UnavailableError
 from netspy.policy.run_scope import CLUSTER_SCHEMES
 from netspy.redisio import client as clients
+from netspy.redisio.trouble import one_line, trouble_of, unusable
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:
@@ -101,12 +102,12 @@ class RedisPipeline(BasePipeline):
             several.execute()
 
     def _problem(self, error: Exception) -> Exception:
-        trouble = clients.trouble_of(error)
+        trouble = trouble_of(error)
         if trouble == "config":
-            return clients.unusable(self.settings.REDIS_URL, error)
+            return unusable(self.settings.REDIS_URL, error)
         if trouble in {"away", "full"}:
             return UnavailableError(
-                f"Redis at {hide_password(self.settings.REDIS_URL)} takes nothing: {clients.one_line(error)}"
+                f"Redis at {hide_password(self.settings.REDIS_URL)} takes nothing: {one_line(error)}"
             )
         return error
 

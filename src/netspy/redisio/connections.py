@@ -13,8 +13,8 @@ import redis.connection as sync
 from redis import exceptions
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
-from netspy.redisio.client import is_tls_refusal
 from netspy.redisio.place import Ask, Host, Place
+from netspy.redisio.trouble import is_tls_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from netspy.errors import ConfigError, StoreUnavailableError
 from netspy.redisio import client as clients
 from netspy.redisio.scripts import Call, run_async
+from netspy.redisio.trouble import one_line, trouble_of, unavailable, unusable
 from netspy.settings import Settings, hide_password
 
 if TYPE_CHECKING:
@@ -93,13 +94,13 @@ class AsyncLink:
             try:
                 answer = await cancellable(send())
             except Exception as error:
-                trouble = clients.trouble_of(error)
+                trouble = trouble_of(error)
                 if trouble == "full":
-                    raise StoreFullError(clients.one_line(error)) from None
+                    raise StoreFullError(one_line(error)) from None
                 if trouble == "type":
                     raise ConfigError(_about_keys(error)) from None
                 if trouble == "config":
-                    raise clients.unusable(self.url, error) from None
+                    raise unusable(self.url, error) from None
                 if trouble is None:
                     raise
                 failures += 1
@@ -117,11 +118,10 @@ class AsyncLink:
         # up then would leave the acks of its last pages unsent.
         if self._stopped and (failures > 1 or self._reported):
             raise StoreUnavailableError(
-                f"Redis at {hide_password(self.url)} is away ({clients.one_line(error)}) and the node is "
-                "stopping"
+                f"Redis at {hide_password(self.url)} is away ({one_line(error)}) and the node is stopping"
             ) from None
         if limit and waited >= limit:
-            raise clients.unavailable(self.url, error, limit) from None
+            raise unavailable(self.url, error, limit) from None
         if failures == 1:
             return
         if not self._reported:
@@ -157,7 +157,7 @@ class AsyncLink:
 
 
 def _about_keys(error: BaseException) -> str:
-    text = clients.one_line(error)
+    text = one_line(error)
     if text.startswith("NETSPYLAYOUT "):
         return (
             f"Redis key {text.removeprefix('NETSPYLAYOUT ')}; keep DEDUP_INITIAL_CAPACITY, DEDUP_ERROR_RATE "

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from netspy.redisio.client import trouble_of
+from netspy.redisio.trouble import trouble_of
 
 uvloop = pytest.importorskip("uvloop")
 
