@@ -30,7 +30,9 @@ def exact_text(text: str) -> str:
 
 
 def exact_json(value: Any) -> str:
-    """`value` as JSON text. Raises ItemError for what JSON can't say: NaN, half a surrogate pair, unknown types."""
+    """`value` as JSON text. Raises ItemError for what JSON can't say: NaN, half a surrogate pair, unknown types,
+    keys that are one text.
+    """
     _check_json(value, _MAX_DEPTH)
     return json_bytes(value).decode("utf-8")
 
@@ -46,6 +48,8 @@ def _check_json(value: Any, room: int) -> None:
     elif room <= 0:
         raise ItemError(f"the value holds itself or is nested more than {_MAX_DEPTH} deep")
     elif isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value) and len(set(map(str, value))) < len(value):
+            raise ItemError(f"two keys of a dict are the same text in JSON: {list(value)!r:.80}")
         for key, inner in value.items():
             _check_json(key, room - 1)
             _check_json(inner, room - 1)

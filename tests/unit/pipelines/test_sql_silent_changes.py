@@ -136,7 +136,11 @@ def test_a_number_without_end_is_no_infinity_in_sqlite(sqlite_url):
     lite = Database(sqlite_url)
     assert stored(lite, "INTEGER", Decimal("1E+400"), "1e400", "7") == [None, None, 7]
     assert stored(lite, "REAL", float("inf")) == [float("inf")]
-    assert stored(lite, "TEXT", [Decimal("1E+400")]) == ['["1E+400"]']
+    assert stored(lite, "TEXT", [Decimal("1E+400")], {1: "a", "1": "b"}, {1: "a"}) == [
+        '["1E+400"]',
+        None,
+        '{"1":"a"}',
+    ]
     lite.engine.dispose()
 
 
