@@ -459,6 +459,30 @@ async def test_a_lease_of_a_node_without_a_record_holds_up_no_run_whatever_its_d
     assert keeper.reconcile([*mine, *back]) == 0
 
 
+async def test_a_parent_with_very_many_children_is_not_acked_when_the_store_goes_back_between_two_pieces(
+    rig, monkeypatch
+):
+    """The first pieces may be gone with the server that took them; the ack goes to another one."""
+    node = await rig.node()
+    await node.put([entry("parent")])
+    [parent] = (await node.claim(1)).leases
+    client, writes = raw(rig), node._writes
+    put = writes.put
+
+    async def put_and_a_restart(entries: Any) -> Any:
+        flags = await put(entries)
+        await client.hset(node.keys.meta, "history", "another process")
+        return flags
+
+    monkeypatch.setattr(writes, "put", put_and_a_restart)
+    children = [entry(f"child {n}") for n in range(1200)]
+    done = await node.settle([Settlement(parent, children)])
+    assert (done.acked, done.stale) == ([False], [True])
+    monkeypatch.undo()
+    assert (await node.settle([Settlement(parent, children)])).acked == [True]
+    assert (await node.counts()).queued == 1200
+
+
 # -- what others left in Redis
 
 
