@@ -284,6 +284,7 @@ class Patrol:
 
     async def _round(self) -> float:
         """One step; returns how long to wait before the next one, in seconds."""
+        await self._take_table()
         store = self._store
         latest: BatchRecord | None = await self._table.call(store.latest_batch)
         now: datetime = await self._table.call(store.now)
@@ -342,7 +343,6 @@ class Patrol:
 
     async def _work(self, batch: BatchRecord, now: datetime) -> None:
         store, settings = self._store, self._settings
-        await self._take_table()
         async for ids in self._queue.live_ids(batch.id):
             # Who is being worked on is not lost, however long it takes.
             if ids:
