@@ -13,8 +13,9 @@ from netspy.engine.patrol import Patrol
 from netspy.errors import SpiderError, StoreLostError
 from netspy.policy.batch import DONE, FAILED
 from netspy.tasks.batch_queue import BatchKeys, BatchQueue, identify, master_holder, read_token, salt_of
-from netspy.tasks.batch_store import BatchStore, MemoryBatchStore
+from netspy.tasks.batch_store import BatchStore
 from netspy.tasks.cron import batch_schedule
+from netspy.tasks.memory_batch import MemoryBatchStore
 from netspy.tasks.redis_list import RedisTaskList
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from netspy.tasks.batch_store import (
     BatchRecord,
     BatchStore,
     FencedError,
-    MemoryBatchStore,
     TableHolder,
     TaskCounts,
     applies,
     refusal,
 )
+from netspy.tasks.memory_batch import MemoryBatchStore
 
 if TYPE_CHECKING:
     from netspy.tasks.sql_batch import MysqlBatchStore, SqlBatchStore
