@@ -93,6 +93,7 @@ def test_with_the_default_lease_of_ten_minutes_the_dead_nodes_work_is_taken_over
     note("11b", run, run.check(expected, fetched_twice=HELD))
 
 
+@pytest.mark.faults_full
 def test_a_node_started_on_the_same_machine_takes_over_at_once(either_url, begin, site, note):
     """Under the default heartbeats: the process is gone, which the next one can see."""
     expected = serve_pages(site, 10, 10, delay=0.3)

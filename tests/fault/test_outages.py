@@ -68,6 +68,7 @@ def test_a_short_freeze_of_a_healthy_node_repeats_nothing(either_url, begin, sit
     note("11", run, run.check(expected, fetched_twice=0))
 
 
+@pytest.mark.faults_full
 def test_healthy_nodes_whose_pages_take_longer_than_the_lease_repeat_nothing(either_url, begin, site, note):
     lease = 1.0
     expected = serve_pages(site, 4, 6, delay=2.2 * lease)
