@@ -13,6 +13,7 @@ from sqlalchemy.engine import make_url
 import netspy as mw
 from netspy.core.batch_monitor import BatchMonitor
 from netspy.core.batch_store import MemoryBatchStore, SqlBatchStore
+from netspy.errors import StoreUnavailableError
 from netspy.redisio.client import sync_client
 from netspy.settings import Settings
 from netspy.testing.clock import FakeClock
@@ -338,3 +339,31 @@ def test_a_batch_that_is_still_open_when_the_next_one_is_due_raises_an_alert(red
     assert [kind for kind, _ in alerts] == ["batch_overdue"]
     assert "Slow: the next batch is due and batch 1: 0/1" in alerts[0][1]
     assert "overdue by 90 s" in alerts[0][1]
+
+
+def test_tasks_that_were_alive_before_an_outage_of_the_database_are_not_lost_after_it(redis_url):
+    """The master had written their times anew, and was about to look for lost ones when the database went away."""
+    over, lost = threading.Event(), []
+
+    class Away(MemoryBatchStore):
+        def reset_lost_tasks(self, stale):
+            if self.count_tasks().doing and not lost:
+                lost.append(0)
+                wait_until(lambda: False, 1.0)
+                raise StoreUnavailableError("it was away for longer than a task may be stale")
+            found = super().reset_lost_tasks(stale)
+            if lost:
+                lost.append(found)
+                over.set()
+            return found
+
+    class Waiting(mw.BatchSpider):
+        def task_requests(self, task):
+            over.wait(20)
+            self.update_task(task["id"])
+            yield from ()
+
+    store = Away([{"id": 1}])
+    in_memory(Waiting, store, redis_url, BATCH_LOST_TASK_STALE=0.6)
+    assert sum(lost) == 0
+    assert store.count_tasks().done == 1

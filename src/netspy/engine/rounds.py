@@ -137,11 +137,15 @@ class Rounds:
 
     async def _work(self, batch: BatchRecord, now: datetime) -> None:
         store, settings = self._store, self._settings
+        looked = time.monotonic()
         async for ids in self._queue.live_ids(batch.id):
             # Who is being worked on is not lost, however long it takes.
             if ids:
                 await self._table.call(lambda: store.touch_tasks(ids))  # noqa: B023 - awaited before the next page
-        lost: int = await self._table.call(lambda: store.reset_lost_tasks(settings.BATCH_LOST_TASK_STALE))
+        # Judged as of that look: the database may have been away between the two for longer than tasks may be stale.
+        lost: int = await self._table.call(
+            lambda: store.reset_lost_tasks(settings.BATCH_LOST_TASK_STALE + time.monotonic() - looked)
+        )
         if lost:
             await self._queue.again()
             self._log.warning(

@@ -9,6 +9,7 @@ holds the fence row.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -244,10 +245,12 @@ class SqlTasks:
         A time in the future, farther than `stale`, is somebody's local time and no sign of life. Rows that others hold
         locked are being marked or touched right now, so they are passed over.
         """
-        names = self.names
+        names, began = self.names, time.monotonic()
 
         def lost(connection: Connection) -> int:
-            ids = self._lost(connection, stale, IN_LIST, guard(connection))
+            # The time that this has waited for the database is nobody's staleness.
+            waited_s = time.monotonic() - began
+            ids = self._lost(connection, stale + waited_s, IN_LIST, guard(connection))
             return self._update(connection, ids, names.set_state(TODO))
 
         def stateless(connection: Connection) -> int:
