@@ -167,6 +167,8 @@ class MariaDbServer(SqlServer):
             "--no-defaults",
             *self._root(),
             f"--datadir={self.folder / 'data'}",
+            # A starting server removes the temporary files of others from the folder that they share.
+            f"--tmpdir={self.folder}",
             f"--socket={self.socket_path}",
             f"--pid-file={self.folder / 'pid'}",
             f"--bind-address={self.host}",
@@ -205,6 +207,8 @@ class MariaDbServer(SqlServer):
             "--no-defaults",
             *self._root(),
             f"--datadir={self.folder / 'data'}",
+            # A starting server removes the temporary files of others from the folder that they share.
+            f"--tmpdir={self.folder}",
             "--bootstrap",
             "--innodb-log-file-size=32M",
             "--innodb-flush-method=nosync",
