@@ -366,6 +366,18 @@ def test_a_spider_without_task_requests_cannot_start(redis_url):
     assert left.value.code == 3
 
 
+@pytest.mark.parametrize("start", ["start", "start_monitor"])
+def test_a_fetch_tasks_that_would_never_be_called_cannot_start(redis_url, start, capfd):
+    class Fetching(Crawl):
+        def fetch_tasks(self, limit):
+            return []
+
+    with pytest.raises(SystemExit) as left:
+        getattr(Fetching(batch_store=MemoryBatchStore(), REDIS_URL=redis_url), start)()
+    assert left.value.code == 3
+    assert "Fetching defines fetch_tasks(limit)" in capfd.readouterr().err
+
+
 async def test_a_worker_that_cannot_ask_the_task_table_stays(redis_url):
     class Away(MemoryBatchStore):
         def latest_batch(self):

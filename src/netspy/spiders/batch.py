@@ -165,6 +165,11 @@ class BatchSpider(Spider):
         """What is wrong with this spider's declaration; None when it can start."""
         if type(self).task_requests is BatchSpider.task_requests:
             return f"{self.name} has no task_requests(task): define it and yield the requests of a row"
+        if hasattr(self, "fetch_tasks"):
+            return (
+                f"{self.name} defines fetch_tasks(limit), and a BatchSpider's tasks are the rows of {self.task_table!r}: "
+                "leave it out; rows from elsewhere come from a BatchStore of your own (claim_tasks), or with a TaskSpider"
+            )
         if type(self).user_pool is not BaseParser.user_pool:
             return super().problem()
         return None
