@@ -1,7 +1,7 @@
 """Whether a node that ran on this very machine is gone: the kernel's table of processes knows, whatever its heartbeat says.
 
-A node writes into its record which kernel runs it, in which PID namespace, under which process id, and when that process
-began. Another node under the same kernel and in the same namespace looks there: no such process, or one that began at
+A node writes into its record which kernel runs it, under which host name, in which PID namespace, under which process id, and
+when that process began. Another node under the same kernel, name and namespace looks there: no such process, or one that began at
 another time, is certain death. Anything else (another machine, another container, no /proc) says nothing, and the heartbeat
 decides. A PID namespace that is gone may leave its number to a new one; then all its processes are gone with it.
 """
@@ -9,6 +9,7 @@ decides. A PID namespace that is gone may leave its number to a new one; then al
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,9 @@ _DEAD = {b"Z", b"X"}
 
 
 class Place(NamedTuple):
-    """A process as the machine knows it. `kernel` names the boot and the PID namespace, `born` is in ticks since then."""
+    """A process as the machine knows it. `kernel` names the boot, the PID namespace and the host, which tells clones of one
+    virtual machine apart; `born` is in ticks since the boot.
+    """
 
     kernel: str
     pid: int
@@ -43,7 +46,9 @@ def here() -> Place | None:
         state = _look(os.getpid())
     except (OSError, ValueError):
         return None
-    return Place(f"{boot}:{namespace}", os.getpid(), state[0]) if boot and state else None
+    return (
+        Place(f"{boot}:{namespace}:{socket.gethostname()}", os.getpid(), state[0]) if boot and state else None
+    )
 
 
 def is_gone(record: bytes | None, mine: Place) -> bool:

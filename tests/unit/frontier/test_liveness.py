@@ -81,6 +81,14 @@ def test_what_says_nothing_of_this_machine_proves_nothing(changed, mine):
     assert not is_gone(record(mine._replace(born=mine.born - 1), **changed), mine)
 
 
+def test_a_clone_of_the_machine_with_a_name_of_its_own_proves_nothing(mine, monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "clone-2")
+    clone = here()
+    assert clone is not None
+    assert not is_gone(record(mine._replace(born=mine.born - 1)), clone)
+    assert is_gone(record(clone._replace(born=clone.born - 1)), clone)
+
+
 @pytest.mark.parametrize("junk", [None, b"", b"{", b"[1]", b"\x80\x04", b"{}", b"[" * 100_000])
 def test_a_record_that_cannot_be_read_proves_nothing(junk, mine):
     assert not is_gone(junk, mine)
