@@ -64,10 +64,12 @@ class Leaving:
             self._keeper.stop()
         await self._close(answers=answers)
 
-    async def _bounded(self, work: Awaitable[Any], until: float, otherwise: str) -> bool:
-        """Await, but not past `until` (at least half a second): a stop is always bounded. True when it came to its end."""
+    async def _bounded(
+        self, work: Awaitable[Any], until: float, otherwise: str, *, at_least_s: float = 0.5
+    ) -> bool:
+        """Await, but not past `until`: a stop is always bounded. True when it came to its end."""
         try:
-            async with asyncio.timeout(max(until - time.monotonic(), 0.5)):
+            async with asyncio.timeout(max(until - time.monotonic(), at_least_s)):
                 await work
             return True
         except TimeoutError:
@@ -132,8 +134,9 @@ class Leaving:
         return await self._bounded(outbox.drained(), self._deadline + 0.5, late)
 
     async def _close(self, *, answers: bool) -> None:
-        """`answers`: the store does, so that it may be asked once more."""
+        """`answers`: the store does, so that it may be asked once more. One that doesn't gets a short goodbye."""
         parts, machine, end = self._parts, self._machine, self._deadline + 1.0
+        store_end = end if answers or self._aborted else time.monotonic()
         late = "end_callback did not end in time"
         await self._bounded(machine.call_hook("end_callback"), self._deadline + 0.5, late)
         await self._bounded(machine.fetcher.close(), end, "middlewares did not close in time")
@@ -142,10 +145,11 @@ class Leaving:
         if self._last_look is not None and answers:
             await self._bounded(self._last_look(), end, "")
         if self._keeper is not None:
-            await asyncio.to_thread(self._keeper.join, min(max(end - time.monotonic(), 0.1), 1.0))
+            await asyncio.to_thread(self._keeper.join, min(max(store_end - time.monotonic(), 0.1), 1.0))
         if parts.tasks is not None:
             await self._bounded(parts.tasks.source.close(), end, "the task source did not answer the goodbye")
             for closer in parts.tasks.closers:
                 await self._bounded(closer(), end, "")
-        await self._bounded(parts.frontier.close(), end, "the store did not answer the goodbye")
+        late = "the store did not answer the goodbye"
+        await self._bounded(parts.frontier.close(), store_end, late, at_least_s=0.1)
         machine.pool.close()

@@ -167,12 +167,19 @@ class FaultRun:
         self.ended += results
         return results
 
-    def finish_by_restarts(self, *, at_most: int = 20, timeout: float = 60.0, **env: str) -> int:
-        """Start one node after the other, as a supervisor would, until one ends in good order; how many were killed."""
+    def finish_by_restarts(
+        self, *, at_most: int = 20, timeout: float = 60.0, codes: tuple[int, ...] = (0,), **env: str
+    ) -> int:
+        """Start one node after the other, as a supervisor would, until one ends by itself; how many were killed.
+
+        `codes`: how it may end; 6 (nothing but failures) is right where only the deadly page may be left for it. Raises
+        ScriptError for another code, AssertionError when `at_most` nodes were killed.
+        """
         for killed in range(at_most):
             result = self._start({**self._env, **env}).finish(timeout)
             if result.returncode >= 0:
-                result.check(0)
+                if result.returncode not in codes:
+                    result.check(codes[0])
                 self.ended.append(result)
                 return killed
         raise AssertionError(f"{at_most} nodes in a row were killed")
