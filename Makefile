@@ -33,7 +33,7 @@ test-stores: $(STAMP) ## the stores' tests on a real server: URL=mongodb://… o
 	  *) echo "make test-stores URL=mongodb://host:27017, or URL=http://user:password@host:9200"; exit 2 ;; \
 	esac; STORE_URL="$(URL)" $(BIN)/pytest -v $$file $(ARGS)
 
-faults: $(STAMP) servers ## run the whole fault suite (some 15 minutes) and write docs/faults.md from its results
+faults: $(STAMP) servers ## run the whole fault suite (some 18 minutes) and write docs/faults.md from its results
 	@mkdir -p build
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal -m fault --junitxml=build/faults.xml tests/fault tests/contract $(ARGS)
 	@$(BIN)/python scripts/faults_table.py build/faults.xml
