@@ -87,6 +87,49 @@ def lookup_options(address: Address, options: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
+class _HeardTls(sync.SSLConnection):
+    """Blocking TLS, of which a refusal is heard.
+
+    In TLS 1.3 (RFC 8446, 4.4.2.4) a server judges the client's certificate after the client's side of the handshake is over,
+    says why it refuses it, and hangs up. The greeting's first write may fail by then, with the reason still unread.
+    """
+
+    _reading = False
+
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        """As in redis-py. Raises ConnectionError with the server's reason where it gave one."""
+        if check_health or self._sock is None:
+            super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
+            return
+        self._reading = True
+        try:
+            super().send_packed_command(command, check_health)
+        except BaseException as error:
+            told = self._last_words() if isinstance(error, exceptions.ConnectionError) else ""
+            self._reading = False
+            self.disconnect()
+            if told:
+                raise exceptions.ConnectionError(told) from error
+            raise
+        finally:
+            self._reading = False
+
+    def disconnect(self, *args: Any) -> None:
+        """As in redis-py, but not before the reason is read."""
+        if not self._reading:
+            super().disconnect(*args)  # type: ignore[no-untyped-call]
+
+    def _last_words(self) -> str:
+        sock: Any = self._sock
+        try:
+            sock.settimeout(0.1)
+            sock.recv(1)
+        except OSError as error:
+            text = str(error)
+            return text if is_tls_refusal(text) else ""
+        return ""
+
+
 class _Blocking:
     """What the blocking connections have in common; mixed into redis-py's classes."""
 
@@ -129,7 +172,7 @@ class _Blocking:
 
     def _reply_to(self, ask: Ask) -> Any:
         host, port = ask.host
-        kind: Any = sync.SSLConnection if self._place.address.tls else sync.Connection
+        kind: Any = _HeardTls if self._place.address.tls else sync.Connection
         other = kind(host=host, port=port, **self._lookup)
         try:
             other.connect()
@@ -185,7 +228,7 @@ class TcpConnection(_Blocking, sync.Connection):
     """Blocking, over TCP."""
 
 
-class TlsConnection(_Blocking, sync.SSLConnection):
+class TlsConnection(_Blocking, _HeardTls):
     """Blocking, over TLS."""
 
 
