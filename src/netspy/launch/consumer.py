@@ -33,6 +33,7 @@ Clean = Callable[[Row], Any]
 
 _IDLE_FIRST_S, _IDLE_MOST_S = 0.05, 1.0
 _STUCK_FIRST_S, _STUCK_MOST_S = 0.5, 15.0
+_ANSWER_S = 0.5  # for the queue to hear what became of the last batch, and for its goodbye
 _EMPTY_LOOKS = 2  # in a row, so that nothing which is on its way is taken for nothing
 
 
@@ -71,6 +72,7 @@ class Consumer:
         self._clean = clean
         self._once = once
         self._stop = asyncio.Event()
+        self._over_at = float("inf")  # once told to stop
         self._said = time.monotonic()
         self._cleaning = SerialThread("netspy-clean")
         self._unreadable = 0  # that the source has told of by now
@@ -82,25 +84,42 @@ class Consumer:
         """Finish the batch that is being written, within SPIDER_STOP_TIMEOUT, and leave. A batch that takes longer is
         given back: the queue keeps rows better than this machine's dead letters do.
         """
+        if not self._stop.is_set():
+            self._over_at = time.monotonic() + self._settings.SPIDER_STOP_TIMEOUT
         self._stop.set()
         self._source.give_up_waiting()
 
+    def _left_s(self) -> float | None:
+        """For the goodbye; None when nobody waits for the end."""
+        return max(self._over_at - time.monotonic(), _ANSWER_S) if self._stop.is_set() else None
+
     async def run(self) -> None:
         """Until it is stopped, or with `once` nothing is left. Raises ConfigError, StoreLostError."""
+        working = asyncio.create_task(self._consume())
+        stopping = asyncio.create_task(self._time_is_over(_ANSWER_S))
         try:
-            await self._source.open()
-            self.opened = True
-            await self._consume()
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+            else:
+                self._log.warning("the queue did not answer in time; what was in hand is delivered again")
         except StoreLostError as error:
             if not self._stop.is_set():
                 raise
             self._log.warning("{}; what was in hand is delivered again", error)
         finally:
+            for task in (working, stopping):
+                task.cancel()
+            await asyncio.gather(working, stopping, return_exceptions=True)
             self._cleaning.close()
             await self._writer.close()
-            await self._source.close()
+            with suppress(TimeoutError):  # a silent queue needs no goodbye
+                async with asyncio.timeout(self._left_s()):
+                    await self._source.close()
 
     async def _consume(self) -> None:
+        await self._source.open()
+        self.opened = True
         idle_s, empty = _IDLE_FIRST_S, 0
         while not self._stop.is_set():
             tasks = await self._source.take(self._settings.ITEM_BATCH_SIZE)
@@ -248,9 +267,9 @@ class Consumer:
                 one.cancel()
             await asyncio.gather(*both, return_exceptions=True)
 
-    async def _time_is_over(self) -> None:
+    async def _time_is_over(self, more_s: float = 0.0) -> None:
         await self._stop.wait()
-        await asyncio.sleep(self._settings.SPIDER_STOP_TIMEOUT)
+        await asyncio.sleep(self._settings.SPIDER_STOP_TIMEOUT + more_s)
 
     async def _progress(self) -> None:
         every_s = self._settings.METRICS_LOG_INTERVAL
