@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from netspy.errors import ConfigError, ItemError, PipelineError, RowsFailedError
 from netspy.pipelines.base import BasePipeline
+from netspy.pipelines.sql_blunt import blunt
 from netspy.pipelines.sql_plan import Shape, by_key, chars, chunks, in_order, packet_bytes, repeats
 from netspy.pipelines.sql_rows import bound_rows
 from netspy.pipelines.sql_tables import Tables
@@ -120,6 +121,9 @@ class SqlPipeline(BasePipeline):
         self._engine = engine
         self._tables = Tables(engine, self._dialect, self.settings)
         self._keys: dict[str, tuple[str, ...]] = {}
+        self._told: set[tuple[str, str]] = (
+            set()
+        )  # columns that drop a part of a value, and of which that was said
 
     def describe(self, table: str, unique_key: tuple[str, ...]) -> None:
         """Remember the unique key."""
@@ -211,7 +215,23 @@ class SqlPipeline(BasePipeline):
         if failed and self._tables.doubt():
             target = self._table(name, columns, rows, key)
             shapes, failed = bound_rows(target, rows, self.settings, required=required)
+        self._say_what_is_dropped(target, shapes)
         return target, shapes, failed
+
+    def _say_what_is_dropped(self, table: Table, shapes: Sequence[Shape]) -> None:
+        for shape in shapes:
+            for at, name in enumerate(shape.columns):
+                found = table.column(name)
+                dulled = blunt(table.kind, found) if found is not None else None
+                if found is None or dulled is None or (table.name, name) in self._told:
+                    continue
+                lost = next((v for line in shape.lines if dulled.drops(v := line.values[at])), None)
+                if lost is not None:
+                    self._told.add((table.name, name))
+                    self._tables.say_once(
+                        ("drops", table.name, name),
+                        f"table {table.name!r}: column {name!r} ({found.declared}) {dulled.text} (here {lost!s:.60})",
+                    )
 
     def _table(
         self, name: str, columns: Sequence[str], rows: list[dict[str, Any]], key: Sequence[str]

@@ -1,7 +1,7 @@
 """Python values as the parameters of one SQL column: they arrive as they are, or ItemError says why not.
 
-Nothing is altered silently, with the exceptions that a column's own declaration asks for: digits behind its scale, or
-beyond the precision of its floating-point numbers, are rounded, and a time finer than its precision loses the rest.
+Nothing is altered, with the exceptions that a column's own declaration asks for, which are said (`sql_blunt`): digits behind
+its scale, or beyond the precision of its floating-point numbers, are rounded, and a time finer than its precision loses the rest.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 class Column(NamedTuple):
     """One column. `declared` is the server's word for its type; `filled` means that the server gives a value where a
     row has none (a default, a counter, a generated column). `length`: the most characters, of a VARCHAR and the like.
-    `element`: what an array consists of. `folds`: texts that differ only in case, or the like, are equal there.
+    `element`: what an array consists of. `folds`: texts that differ only in case, or the like, are equal there. `scale`: the
+    most digits behind the point; None: any number.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Column(NamedTuple):
     length: int | None = None
     element: Column | None = None
     folds: bool = False
+    scale: int | None = None
 
 
 class Table(NamedTuple):
@@ -116,6 +118,7 @@ def reflect(connection: Connection, dialect: Dialect, name: str) -> Table | None
             column.get("autoincrement") is True or bool(column.get("identity")),
             _length(column["type"]),
             _element(column["type"], connection),
+            scale=_scale(column["type"]),
         )
     uniques = []
     for index in indexes:
@@ -139,7 +142,19 @@ def _element(kind: Any, connection: Connection) -> Column | None:
     if not isinstance(kind, types.ARRAY):
         return None
     inner = kind.item_type
-    return Column("", _holds(inner), _declared(inner, connection), length=_length(inner))
+    return Column("", _holds(inner), _declared(inner, connection), length=_length(inner), scale=_scale(inner))
+
+
+def _scale(kind: Any) -> int | None:
+    from sqlalchemy import types
+
+    if type(kind).__name__ == "DOMAIN":
+        return _scale(kind.data_type)
+    if type(kind).__name__ == "MONEY":
+        return 2
+    if not isinstance(kind, types.Numeric) or isinstance(kind, types.Float) or kind.precision is None:
+        return None
+    return kind.scale or 0
 
 
 def _declared(kind: Any, connection: Connection) -> str:
@@ -202,7 +217,7 @@ def _mysql(connection: Connection, dialect: Dialect, name: str) -> Table | None:
     """By information_schema: SQLAlchemy's reader of SHOW CREATE TABLE misreads names with a backtick."""
     rows = connection.exec_driver_sql(
         "SELECT table_name, column_name, data_type, column_type, is_nullable, column_default, extra, "
-        "character_maximum_length, collation_name "
+        "character_maximum_length, collation_name, numeric_scale "
         "FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s "
         "ORDER BY ordinal_position",
         (name,),
@@ -214,7 +229,7 @@ def _mysql(connection: Connection, dialect: Dialect, name: str) -> Table | None:
         return None
     json = _mariadb_json(connection, rows[0][0]) if dialect.mariadb else frozenset[str]()
     columns = {}
-    for _, column, kind, declared, nullable, default, extra, length, collation in rows:
+    for _, column, kind, declared, nullable, default, extra, length, collation, scale in rows:
         counter = "auto_increment" in extra.lower()
         made = counter or "generated" in extra.lower() or "on update" in extra.lower()
         holds: Holds = next((h for h, names in _MYSQL_HOLDS.items() if kind.lower() in names), "other")
@@ -229,6 +244,7 @@ def _mysql(connection: Connection, dialect: Dialect, name: str) -> Table | None:
             counter,
             length if kind.lower() in {"char", "varchar"} else None,
             folds="_ci" in (collation or ""),
+            scale=int(scale) if holds == "decimal" else None,
         )
     keys: dict[str, list[tuple[str, Any]]] = {}
     for index, column, part in connection.exec_driver_sql(

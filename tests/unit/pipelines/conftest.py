@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from loguru import logger
 
 from netspy.settings import Settings
 
@@ -27,3 +28,12 @@ def settings(out: Path) -> Settings:
         ITEM_RETRY_BACKOFF=0.0,
         ITEM_STORE_PATIENCE=0.0,
     )
+
+
+@pytest.fixture
+def said():
+    """The log's lines, as they come."""
+    lines = []
+    number = logger.add(lambda message: lines.append(str(message)), level="INFO", format="{message}")
+    yield lines
+    logger.remove(number)

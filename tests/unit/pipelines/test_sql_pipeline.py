@@ -6,7 +6,6 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from loguru import logger
 from sql_rig import Database, pipeline
 
 from netspy.errors import ConfigError, ItemError, MissingExtraError, RowsFailedError
@@ -38,14 +37,6 @@ def pg(postgres_url):
     made = Database(postgres_url)
     yield made
     made.engine.dispose()
-
-
-@pytest.fixture
-def said():
-    lines = []
-    number = logger.add(lambda message: lines.append(str(message)), level="INFO", format="{message}")
-    yield lines
-    logger.remove(number)
 
 
 def refused(call, *args):

@@ -223,6 +223,55 @@ def test_the_scale_of_a_column_rounds_since_that_is_what_it_declares(maria, pg):
             assert stored(db, "DECIMAL(10,2)", value) == Decimal("20.00")
 
 
+FINE = datetime(2026, 1, 1, 8, 0, 0, 123456)
+
+
+@pytest.mark.parametrize(
+    ("maria_type", "pg_type", "whole", "more", "text"),
+    [
+        (
+            "DECIMAL(10,2)",
+            "NUMERIC(10,2)",
+            Decimal("19.990"),
+            Decimal("19.995"),
+            "keeps 2 digit(s) behind the point",
+        ),
+        ("DECIMAL(10)", "NUMERIC(10)", 5, "5.25", "keeps 0 digit(s) behind the point"),
+        ("DATETIME", "TIMESTAMP(0)", FINE.replace(microsecond=0), FINE, "keeps whole seconds"),
+        (
+            "TIMESTAMP(3) NULL",
+            "TIMESTAMPTZ(3)",
+            FINE.replace(microsecond=123000),
+            FINE,
+            "keeps 3 digit(s) of a second",
+        ),
+        ("FLOAT", "REAL", 0.1, 3.14159265358979, "keeps six or seven digits"),
+    ],
+)
+def test_what_a_column_drops_because_it_is_declared_so_is_said_once(
+    maria, pg, said, maria_type, pg_type, whole, more, text
+):
+    for db, declared in ((maria, maria_type), (pg, pg_type)):
+        said.clear()
+        db.run("DROP TABLE IF EXISTS t", f"CREATE TABLE t (id INTEGER PRIMARY KEY, v {declared})")
+        with pipeline(db.url) as made:
+            made.save_items("t", [{"id": 1, "v": whole}, {"id": 2, "v": None}])
+            assert said == [], "nothing is lost"
+            for id_ in (3, 4):
+                made.save_items("t", [{"id": id_, "v": more}])
+        assert len(db.rows("SELECT id FROM t WHERE v IS NOT NULL")) == 3
+        [line] = said
+        assert "table 't': column 'v'" in line
+        assert text in line
+
+
+def test_columns_that_keep_all_say_nothing(maria, pg, said):
+    for db, number, moment in ((maria, "DOUBLE", "DATETIME(6)"), (pg, "DOUBLE PRECISION", "TIMESTAMP")):
+        assert stored(db, number, 3.14159265358979) == 3.14159265358979
+        assert stored(db, moment, FINE) == FINE
+    assert said == []
+
+
 def test_nested_values_are_json_that_is_not_mangled(db):
     value = {"a": [1, {"b": "中😀"}], "z": None, "t": True, "f": 1.5}
     for given in (value, json.dumps(value)):
