@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from loguru import logger
+from sql_rig import Database
 
 from netspy.settings import Settings
 
@@ -37,3 +38,19 @@ def said():
     number = logger.add(lambda message: lines.append(str(message)), level="INFO", format="{message}")
     yield lines
     logger.remove(number)
+
+
+@pytest.fixture(scope="module")
+def maria(mariadb):
+    """One database for all tests of a file: each makes its table anew."""
+    made = Database(mariadb.create_database())
+    yield made
+    made.engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def pg(postgres):
+    """As `maria`, on PostgreSQL."""
+    made = Database(postgres.create_database())
+    yield made
+    made.engine.dispose()

@@ -15,20 +15,6 @@ from netspy.pipelines import sql_tables
 EAST = timezone(timedelta(hours=8))
 
 
-@pytest.fixture(scope="module")
-def maria(mariadb):
-    made = Database(mariadb.create_database())
-    yield made
-    made.engine.dispose()
-
-
-@pytest.fixture(scope="module")
-def pg(postgres):
-    made = Database(postgres.create_database())
-    yield made
-    made.engine.dispose()
-
-
 def stored(db, declared, *values):
     """What is read from columns of that type after each value was stored in a row of its own; a refusal as None."""
     db.run("DROP TABLE IF EXISTS t", f"CREATE TABLE t (id INTEGER PRIMARY KEY, v {declared})")

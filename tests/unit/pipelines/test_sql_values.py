@@ -24,21 +24,6 @@ class Level(IntEnum):
 
 
 @pytest.fixture(scope="module")
-def maria(mariadb):
-    """One database for all tests of this file: `stored` makes its table anew."""
-    made = Database(mariadb.create_database())
-    yield made
-    made.engine.dispose()
-
-
-@pytest.fixture(scope="module")
-def pg(postgres):
-    made = Database(postgres.create_database())
-    yield made
-    made.engine.dispose()
-
-
-@pytest.fixture(scope="module")
 def lite(tmp_path_factory):
     made = Database(f"sqlite:///{tmp_path_factory.mktemp('values') / 'test.sqlite'}")
     yield made
