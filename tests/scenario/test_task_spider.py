@@ -344,7 +344,9 @@ def test_two_nodes_share_the_tasks_and_none_is_served_twice(redis_url, numbered)
         for node in (one, two):
             node.terminate()
         results = [node.finish(20).check(143) for node in (one, two)]
-    taken = [result.summary["tasks_taken"] for result in results]
-    assert sum(taken) == 60
-    assert min(taken) >= 8, "the load is shared"
+    assert sum(result.summary["tasks_taken"] for result in results) == 60
+    # Who turns a task into requests doesn't matter (either node may find room in the queue first): who crawls them does.
+    pages = [result.summary["pages"] for result in results]
+    assert sum(pages) == 60
+    assert min(pages) >= 15, "the load is shared"
     assert set(numbered.all_hits().values()) == {1}
