@@ -18,6 +18,7 @@ from netspy.tasks.batch_store import BatchStore, FencedError
 from netspy.tasks.mastership import NotMasterError, read_holder
 
 _LET_GO_S = 1.0
+_FENCE_TRIES = 5
 STOP_S = 3.0
 """For the step under way, and for giving the lock back: a silent server holds up no stop."""
 
@@ -83,12 +84,7 @@ class Mastership:
                 continue
             self._holder = None
             await self.take_table()
-            try:
-                await self._use_fence(fence)
-            except FencedError as error:
-                # The queue has lost its count (a server that was set up anew); the task table hasn't.
-                fence = await self._queue.acquire(at_least=error.seen + 1)
-                await self._use_fence(fence)
+            fence = await self._fenced(fence)
             if crash.armed:
                 crash.reached("master_elected")
             self._log.info("master of {} (fencing token {})", self._name, fence)
@@ -104,6 +100,20 @@ class Mastership:
                 f"give each job a table of its own. (If that master has died: it is forgotten in {other.left_s:.0f} s.)"
             )
         self._has_table = True
+
+    async def _fenced(self, fence: int) -> int:
+        """Make the task table refuse older masters: the token it took. Raises FencedError when others raise theirs meanwhile."""
+        for _ in range(_FENCE_TRIES):
+            try:
+                await self._use_fence(fence)
+            except FencedError as error:
+                # The queue has lost its count (a server that was set up anew); the task table hasn't. Or the table took this
+                # very token, and its answer was lost.
+                fence = await self._queue.acquire(at_least=error.seen + 1)
+            else:
+                return fence
+        await self._use_fence(fence)
+        return fence
 
     async def _use_fence(self, fence: int) -> None:
         await self._table.call(lambda: self._store.use_fence(fence))
