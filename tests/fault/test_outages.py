@@ -11,6 +11,7 @@ from netspy.frontier.calls import script
 from netspy.testing.faults import serve_pages
 from netspy.testing.leash import wait_until
 from netspy.testing.proxy import FaultProxy
+from support.gate import Gate
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
@@ -41,12 +42,14 @@ def both_work(run, first, second):
 
 def test_a_node_frozen_longer_than_its_lease_breaks_nothing_when_it_wakes(either_url, begin, site, note):
     expected = serve_pages(site, delay=0.05)
+    gate = Gate(site, after=40, delay=0.05)
     run = begin(either_url, SPIDER_TASK_LEASE="2")
     sleeper, worker = run.node(), run.node()
     site.wait_hits(40)
     both_work(run, sleeper, worker)
     sleeper.pause()
     run.fault()
+    gate.open()
     assert run.wait_taken_over(sleeper) < STALE + SLACK
     sleeper.cont()
     run.finish()
@@ -55,12 +58,14 @@ def test_a_node_frozen_longer_than_its_lease_breaks_nothing_when_it_wakes(either
 
 def test_a_short_freeze_of_a_healthy_node_repeats_nothing(either_url, begin, site, note):
     expected = serve_pages(site, delay=0.05)
+    gate = Gate(site, after=40, delay=0.05)
     run = begin(either_url, HEARTBEAT_STALE="20")
     sleeper, worker = run.node(), run.node()
     site.wait_hits(40)
     both_work(run, sleeper, worker)
     sleeper.pause()
     run.fault()
+    gate.open()
     wait_for_more(run, site, 30)
     sleeper.cont()
     run.recovered()
@@ -72,7 +77,7 @@ def test_a_short_freeze_of_a_healthy_node_repeats_nothing(either_url, begin, sit
 def test_healthy_nodes_whose_pages_take_longer_than_the_lease_repeat_nothing(either_url, begin, site, note):
     lease = 1.0
     expected = serve_pages(site, 4, 6, delay=2.2 * lease)
-    run = begin(either_url, LISTS="4", SPIDER_TASK_LEASE=str(lease))
+    run = begin(either_url, LISTS="4", SPIDER_TASK_LEASE=str(lease), HEARTBEAT_STALE="20")
     nodes = [run.node(), run.node()]
     results = run.finish(*nodes)
     assert [result.summary["lease_lost"] for result in results] == [0, 0]
@@ -85,15 +90,17 @@ def test_redis_killed_and_back_with_its_append_only_file_loses_nothing(
 ):
     server = own_server(either_binary, appendfsync="everysec")
     expected = serve_pages(site, delay=0.05)
+    gate = Gate(site, after=60, delay=0.05)
     run = begin(server.url, SEED_SLEEP="0.02")
-    run.node(), run.node()
+    nodes = [run.node(), run.node()]
     site.wait_hits(60)
     server.kill()
+    gate.open()
     server.start()
     run.fault()
     wait_for_more(run, site)
     run.recovered()
-    run.finish()
+    run.finish(*nodes)
     note("16", run, run.check(expected, fetched_twice=2 * HELD))
 
 
@@ -104,19 +111,21 @@ def test_redis_back_with_an_old_snapshot_crawls_again_what_came_after_it(
 ):
     server = own_server(either_binary, save="3600 1000000")
     expected = serve_pages(site, delay=0.05)
+    gate = Gate(site, after=150, delay=0.05)
     run = begin(server.url, SEED_SLEEP=seed_sleep)
     nodes = [run.node(), run.node()]
     site.wait_hits(40)
-    run.client.save()
     at_snapshot = site.total
-    wait_for_more(run, site, 60)
+    run.client.save()
+    site.wait_hits(120)
     server.kill()
     since = site.total - at_snapshot
+    gate.open()
     server.start()
     run.fault()
     wait_for_more(run, site)
     run.recovered()
-    run.finish()
+    run.finish(*nodes)
     assert any("Redis keeps only snapshots" in node.stderr for node in nodes)
     note("17", run, run.check(expected, fetched_twice=since + 2 * HELD))
 
@@ -127,19 +136,30 @@ def test_a_page_is_not_acked_when_redis_has_forgotten_the_links_that_it_led_to(
 ):
     """The snapshot knows of the page and not of its links, which were put while its row waited for the database."""
     server = own_server(either_binary, save="3600 1000000")
-    expected = serve_pages(site, 4, 10, delay=0.8)
-    run = begin(server.url, slow_store(), LISTS="4", STORE_SLEEP="1.5")
+
+    def ten_links(request):
+        return "".join(f'<a href="{request.path.replace("/l/", "/d/")}-{i}">x</a>' for i in range(10))
+
+    expected = serve_pages(site, 4, 10)
+    lists = Gate(site, "/l/", body=ten_links)
+    told = slow_store().replace(
+        'time.sleep(env("STORE_SLEEP"))', 'while not os.path.exists("there"): time.sleep(0.02)'
+    )
+    run = begin(server.url, told, LISTS="4")
     node = run.node()
     run.wait(lambda: run.count("z_inflight") == 4, "all lists are leased")
     run.wait(lambda: run.client.get("netspy:Pages:lock:seed").startswith(b"seeded"), "the seeding is over")
     run.client.save()
-    assert run.count("z_inflight") == 4, "the machine was too slow for this test"
-    run.wait(lambda: run.count("z_requests") + run.count("z_inflight") > 40, "links of every list are there")
-    assert not run.stored(), "the rows of two lists wait for the database"
+    lists.open()
+    run.wait(
+        lambda: run.count("z_requests") + run.count("z_inflight") == 42,
+        "all links are there, and two lists whose rows wait for the database",
+    )
     server.kill()
     server.start()
     run.fault()
-    assert (run.count("z_requests"), run.count("z_inflight")) == (0, 4)
+    assert run.count("z_requests") + run.count("z_inflight") == 4, "the links are forgotten"
+    (run.folder / "there").touch()
     wait_for_more(run, site)
     run.recovered()
     run.finish(node)
@@ -152,10 +172,12 @@ def test_redis_back_with_nothing_is_a_loud_failure_and_never_finished(
 ):
     server = own_server(either_binary)
     serve_pages(site, delay=0.05)
+    gate = Gate(site, after=60, delay=0.05)
     run = begin(server.url)
     nodes = [run.node(), run.node()]
     site.wait_hits(60)
     server.kill()
+    gate.open()
     server.start()
     run.fault()
     results = run.finish(*nodes, code=5)
@@ -178,10 +200,12 @@ def test_an_outage_with_all_nodes_healthy_moves_no_lease_and_floods_no_log(
     """The two minutes of the table in proportion: three times the time after which a silent node is dead."""
     server = own_server(either_binary, appendfsync="always")
     expected = serve_pages(site, delay=0.05)
+    gate = Gate(site, after=60, delay=0.05)
     run = begin(server.url, SPIDER_TASK_LEASE="600")
     nodes = [run.node(), run.node()]
     site.wait_hits(60)
     server.stop()
+    gate.open()
     for node in nodes:
         node.wait_line("away")
     let_pass(3 * STALE)
@@ -189,7 +213,7 @@ def test_an_outage_with_all_nodes_healthy_moves_no_lease_and_floods_no_log(
     run.fault()
     wait_for_more(run, site)
     run.recovered()
-    results = run.finish()
+    results = run.finish(*nodes)
     # A node itself gives back a page whose links it had put before the restart: the new server might lack them.
     report = run.check(expected, fetched_twice=sum(result.summary["released"] for result in results))
     for result in results:
@@ -242,10 +266,10 @@ def test_a_reply_that_is_lost_after_the_call_was_carried_out_repeats_and_orphans
             for _ in range(1 if call in ("give_up", "delay") else 3):
                 proxy.drop_next_reply(wanted)
         run.fault()
-        run.node(redis_url=proxy.redis_url())
+        node = run.node(redis_url=proxy.redis_url())
         proxy.wait_dropped()
         run.recovered()
-        [result] = run.finish()
+        [result] = run.finish(node)
         assert proxy.dropped >= (1 if call in ("give_up", "delay") else 2)
     report = run.check(expected - {site.url("/d/3-1")}, failed=1, fetched_twice=1)
     assert site.hits("/d/4-1") == 2, "the one repeat is the page that answered 503 at first"
@@ -256,13 +280,16 @@ def test_a_reply_that_is_lost_after_the_call_was_carried_out_repeats_and_orphans
 
 def test_a_lost_reply_to_a_release_neither_orphans_nor_doubles(either_url, begin, site, note):
     expected = serve_pages(site, 20, 5, delay=0.1)
+    gate = Gate(site, after=40, delay=0.1)
     with FaultProxy("127.0.0.1", port_of(either_url)) as proxy:
         run = begin(either_url, LISTS="20")
         first = run.node(redis_url=proxy.redis_url())
         site.wait_hits(40)
+        run.wait(lambda: site.in_flight == 4 and run.count("z_inflight") > 4, "some wait for their turn")
         proxy.drop_next_reply(b"\r\nrelease\r\n")
         first.terminate()
         run.fault()
+        gate.open()
         proxy.wait_dropped()
         run.recovered()
         run.finish(first, code=143)
@@ -277,12 +304,14 @@ def test_a_full_redis_makes_enqueueing_wait_while_leases_live_on(
 ):
     server = own_server(either_binary, appendfsync="everysec")
     expected = serve_pages(site, 40, 10, delay=0.05)
-    run = begin(server.url, SPIDER_TASK_LEASE="2", SEED_SLEEP="0.05")
+    gate = Gate(site, after=30, delay=0.05)
+    run = begin(server.url, SPIDER_TASK_LEASE="2", SEED_SLEEP="0.05", HEARTBEAT_STALE="20")
     nodes = [run.node(), run.node()]
     site.wait_hits(30)
     run.client.set("ballast", "x" * 11_000_000)
     run.client.config_set("maxmemory", "6mb")
     run.fault()
+    gate.open()
     run.wait(
         lambda: any("memory" in node.stderr.lower() for node in nodes), "a node tells of the full memory"
     )
@@ -293,7 +322,7 @@ def test_a_full_redis_makes_enqueueing_wait_while_leases_live_on(
     run.fault()
     wait_for_more(run, site)
     run.recovered()
-    results = run.finish()
+    results = run.finish(*nodes)
     assert [result.summary["lease_lost"] for result in results] == [0, 0]
     assert sum(result.summary["alerts"] for result in results) >= 1
     note("24", run, run.check(expected, fetched_twice=0))
@@ -316,6 +345,8 @@ def test_a_node_cut_off_from_redis_but_not_from_the_web_stops_fetching_and_other
 ):
     lease = 2.0
     expected = serve_pages(site, 20, 25, delay=0.2)
+    # The queue stays long until both have their part.
+    gate = Gate(site, delay=0.2, holds=lambda request: request.headers["user-agent"] != "cut off")
     with FaultProxy("127.0.0.1", port_of(either_url)) as proxy:
         # A full claim is twice what one worker fetches during a lease.
         run = begin(either_url, LISTS="20", SPIDER_TASK_LEASE=str(lease), COLLECTOR_TASK_COUNT="20")
@@ -324,6 +355,7 @@ def test_a_node_cut_off_from_redis_but_not_from_the_web_stops_fetching_and_other
         run.wait(lambda: len(run.leases_of(cut_off)) >= 18 and run.leases_of(worker), "both have much to do")
         proxy.cut()
         cut_at = time.monotonic()
+        gate.open()
         run.fault()
         assert run.wait_taken_over(cut_off) < STALE + SLACK
         run.finish(worker)

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from netspy.testing.faults import FaultRun, serve_pages
+from netspy.testing.faults import PAGES, FaultRun, serve_pages
 from netspy.testing.leash import wait_until
 from netspy.testing.redis_server import RedisServer
-from netspy.testing.runner import run_script
+from netspy.testing.runner import Script, run_script
 from netspy.testing.servers import Certificates, RedisCluster, RedisReplication
 from netspy.testing.site import LocalSite
+from support.gate import Gate
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
@@ -30,39 +31,45 @@ def under_way(run: FaultRun, site: LocalSite, pages: int) -> None:
     run.wait(lambda: fetched(site) >= pages, f"{pages} pages are fetched")
 
 
-def run_two(run: FaultRun) -> None:
-    run.node()
-    run.node()
+def run_two(run: FaultRun) -> list[Script]:
+    return [run.node(), run.node()]
 
 
 def test_a_killed_master_is_an_outage_of_seconds(either_binary, begin, site, note):
     expected = serve_pages(site, LISTS, delay=0.02)
+    gate = Gate(site, after=60, delay=0.02)
     with RedisReplication(either_binary) as redis:
         run = begin(redis.url, **ENV)
-        run_two(run)
+        nodes = run_two(run)
         under_way(run, site, 60)
         run.fault()
         old = redis.kill_master()
+        gate.open()
         redis.wait_new_master(old)
         before = fetched(site)
         run.wait(lambda: fetched(site) > before + 5, "the crawl goes on")
         assert run.recovered() < 15
-        run.finish()
+        run.finish(*nodes)
         note("22", run, run.check(expected, fetched_twice=2 * HELD))
 
 
 def test_a_replica_that_lagged_loses_nothing_also_of_the_seeds(either_binary, begin, site, note):
     """The replica that takes over lacks the last second: seeds, children, acks and the end of the seeding."""
     expected = serve_pages(site, LISTS, delay=0.1)
+    gate = Gate(site, after=100, delay=0.1)
+    source = PAGES.replace(
+        'time.sleep(env("SEED_SLEEP"))', 'while n == 20 and not os.path.exists("go on"): time.sleep(0.02)'
+    )
     with RedisReplication(either_binary, password="x", down_after_s=0.8) as redis:
-        run = begin(redis.url, **{**ENV, "SEED_SLEEP": "0.05"})
-        run_two(run)
+        run = begin(redis.url, source, **ENV)
+        nodes = run_two(run)
         under_way(run, site, 20)
         master, replica = redis.master, redis.replica
         at_cut = fetched(site)
         behind = cut_replication(master, replica)
         kept = replica.client().get("netspy:Pages:lock:seed")
-        assert kept.startswith("seeding"), "the machine was too slow for this test"
+        assert kept.startswith("seeding")
+        (run.folder / "go on").touch()
         run.wait(
             lambda: run.client.get("netspy:Pages:lock:seed").startswith(b"seeded"), "the seeding is over"
         )
@@ -70,9 +77,10 @@ def test_a_replica_that_lagged_loses_nothing_also_of_the_seeds(either_binary, be
         run.fault()
         redis.kill_master()
         since = fetched(site) - at_cut
+        gate.open()
         assert redis.wait_new_master(master) is replica
         replica.ask("CONFIG", "SET", "masterauth", "x")
-        run.finish()
+        run.finish(*nodes)
         note("22", run, run.check(expected, fetched_twice=since + 2 * HELD))
 
 
@@ -85,7 +93,7 @@ def cut_replication(master: RedisServer, replica: RedisServer) -> Callable[[], i
 
     replica.ask("CONFIG", "SET", "masterauth", "wrong")
     master.ask("CLIENT", "KILL", "TYPE", "replica")
-    assert wait_until(lambda: replica.ask("ROLE")[3] != b"connected", 5)
+    assert wait_until(lambda: replica.ask("ROLE")[3] != b"connected", 30)
     return lambda: offset(master) - offset(replica)
 
 
@@ -94,9 +102,10 @@ def test_a_planned_fail_over_is_followed_while_the_old_master_still_takes_writes
 ):
     """It does so for some ten seconds, and then loses them: all that is done there is done again."""
     expected = serve_pages(site, LISTS, delay=0.1)
+    gate = Gate(site, after=300, delay=0.1)
     with RedisReplication(either_binary) as redis:
         run = begin(redis.url, **ENV)
-        run_two(run)
+        nodes = run_two(run)
         under_way(run, site, 40)
         old = redis.master
         run.fault()
@@ -108,36 +117,41 @@ def test_a_planned_fail_over_is_followed_while_the_old_master_still_takes_writes
         assert run.recovered() < 6
         assert old.ask("ROLE")[0] == b"master", "it takes writes to this moment"
         since = fetched(site) - at_start
-        run.finish()
+        gate.open()
+        run.finish(*nodes)
         note("22", run, run.check(expected, fetched_twice=since + 2 * HELD))
 
 
 def test_a_killed_master_of_the_slot_is_an_outage_of_seconds(either_binary, begin, site, note):
     expected = serve_pages(site, LISTS, delay=0.02)
+    gate = Gate(site, after=60, delay=0.02)
     with RedisCluster(either_binary, replicas=1) as redis:
         run = begin(redis.url, **ENV)
         run.namespace = SLOT
-        run_two(run)
+        nodes = run_two(run)
         under_way(run, site, 60)
         run.fault()
         old = redis.kill_master_of(SLOT)
+        gate.open()
         redis.wait_new_master_of(SLOT, old)
         before = fetched(site)
         run.wait(lambda: fetched(site) > before + 5, "the crawl goes on")
         assert run.recovered() < 15
-        run.finish()
+        run.finish(*nodes)
         note("22", run, run.check(expected, fetched_twice=2 * HELD))
 
 
 def test_a_slot_moved_in_mid_crawl(begin, site):
     expected = serve_pages(site, LISTS, delay=0.02)
+    gate = Gate(site, after=60, delay=0.02)
     with RedisCluster() as redis:
         run = begin(redis.url, **ENV)
         run.namespace = SLOT
-        run_two(run)
+        nodes = run_two(run)
         under_way(run, site, 60)
         redis.move_slot_of(f"{SLOT}:meta")
-        run.finish()
+        gate.open()
+        run.finish(*nodes)
         run.check(expected)
 
 
