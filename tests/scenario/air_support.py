@@ -54,8 +54,8 @@ class Air(mw.AirSpider):
     paths: tuple[str, ...] = ("/",)
 
     def start_requests(self):
-        for path in self.paths:
-            yield mw.Request(self.site.url(path))
+        # As one value: no page is done, and nothing stopped by it, before all of them are queued.
+        yield [mw.Request(self.site.url(path)) for path in self.paths]
 
     def url(self, path: str) -> str:
         """An address on the site."""
