@@ -33,7 +33,7 @@ from netspy.testing.proxy import FaultProxy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-START_TIMEOUT = 15.0
+START_TIMEOUT = 60.0
 _PRODUCER = 0  # rd_kafka_type_t
 UNKNOWN_TOPIC = 3
 """The protocol's error code UNKNOWN_TOPIC_OR_PARTITION, for `topic_error`."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -18,12 +20,39 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+class HeldPort:
+    """A TCP port that the system gives nobody else until `close`. Who connects there is refused, until a server is told to
+    listen on it.
+
+    A port that is merely free may be somebody else's by the time a server starts there, or while that server is down.
+    Linux lets a server listen on a port that is bound and not listened on when both sides have set SO_REUSEADDR, as
+    servers do. Elsewhere nothing is held.
+    """
+
+    def __init__(self, host: str = "127.0.0.1", number: int = 0) -> None:
+        """`number` 0 takes a free one. Raises OSError when the port is somebody's."""
+        self._socket = socket.socket()
+        try:
+            if sys.platform == "linux":
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, number))
+            self.number: int = self._socket.getsockname()[1]
+        except BaseException:
+            self.close()
+            raise
+        if sys.platform != "linux":
+            self.close()
+
+    def close(self) -> None:
+        """The port may be anybody's. Safe to call twice."""
+        self._socket.close()
+
+
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port that nobody listens on, and that nobody else is given while this process lives (see `HeldPort`)."""
+    held = HeldPort(host)
+    atexit.register(held.close)
+    return held.number
 
 
 class Block:
@@ -65,6 +94,7 @@ class PrivateServer(Block):
         self.host = "127.0.0.1"
         self.port = 0
         self.folder = Path(tempfile.mkdtemp(prefix=prefix))
+        self._held: list[HeldPort] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._leashes: list[Leash] = []
         self._paused = False
@@ -119,6 +149,18 @@ class PrivateServer(Block):
         """End it and remove its folder. Safe to call twice."""
         self._end(signal.SIGKILL)  # nobody reads its files any more
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._let_ports_go()
+
+    def _hold_port(self, number: int = 0) -> int:
+        """A port that stays this server's until `close`, whether it runs or not. Raises OSError, see `HeldPort`."""
+        held = HeldPort(self.host, number)
+        self._held.append(held)
+        return held.number
+
+    def _let_ports_go(self) -> None:
+        for held in self._held:
+            held.close()
+        self._held.clear()
 
     def _signal(self, pid: int, number: int) -> None:
         (os.killpg if self.in_group else os.kill)(pid, number)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from netspy.testing.leash import kill_group, wait_until
-from netspy.testing.private_server import PrivateServer, free_port
+from netspy.testing.private_server import PrivateServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,14 +75,13 @@ class RabbitServer(PrivateServer):
         if self.alive:
             raise RuntimeError(f"the RabbitMQ node at {self.url} is already running")
         if not self.port:
-            self.port, *rest = (free_port(), free_port(), free_port())
+            self.port, *rest = (self._hold_port() for _ in range(3))
             self._ports = (rest[0], rest[1])
         self._write_config()
         epmd = shutil.which("epmd") or "epmd"
         self._epmd = self._spawn([epmd, "-port", str(self._ports[1]), "-address", self.host])
         self._run([self.binary], env=self._environment())
-        wait_until(lambda: not self.alive or self._ready(), START_TIMEOUT, step=0.05)
-        if self.alive and self._ready():
+        if wait_until(lambda: not self.alive or self._ready(), START_TIMEOUT, step=0.05) and self.alive:
             return self
         log = self.log
         self._end(signal.SIGKILL)

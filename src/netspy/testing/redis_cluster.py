@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from netspy.testing.leash import wait_until
-from netspy.testing.private_server import Block, free_port
+from netspy.testing.private_server import Block
 from netspy.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
@@ -24,16 +23,15 @@ class ClusterNode(RedisServer):
 
     def _choose_port(self) -> int:
         while True:
-            port = free_port()
-            if port + BUS_OFFSET > 65535:
-                port -= BUS_OFFSET  # as good as any other, if it's free
+            port = self._hold_port()
             try:
-                for number in (port, port + BUS_OFFSET):
-                    with socket.socket() as probe:
-                        probe.bind((self.host, number))
+                if port + BUS_OFFSET > 65535:
+                    return self._hold_port(port - BUS_OFFSET)  # as good as any other, if it's free
+                self._hold_port(port + BUS_OFFSET)
             except OSError:
-                continue
-            return port
+                self._let_ports_go()
+            else:
+                return port
 
 
 class RedisCluster(Block):

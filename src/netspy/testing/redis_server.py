@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from netspy.redisio.binaries import server_in_wheel, server_on_path
 from netspy.testing.leash import wait_until
-from netspy.testing.private_server import PrivateServer, free_port
+from netspy.testing.private_server import PrivateServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from netspy.testing.certificates import Certificates
 
-START_TIMEOUT = 15.0
+START_TIMEOUT = 30.0
 
 
 def find_redis_server() -> str | None:
@@ -217,12 +217,13 @@ class RedisServer(PrivateServer):
             self._end(signal.SIGKILL)
             if chosen_now and "Address already in use" in self.log:
                 self.port = 0  # somebody took it between the choice and the start
+                self._let_ports_go()
                 continue
             break
         raise RuntimeError(f"{self.binary} did not start; the end of its log:\n{self.log[-2000:]}")
 
     def _choose_port(self) -> int:
-        return free_port()
+        return self._hold_port()
 
     def _argv(self) -> list[str]:
         options = {**self._config, "port": str(self.port)}
@@ -245,8 +246,7 @@ class RedisServer(PrivateServer):
 
     def _launch(self) -> bool:
         self._run(self._argv())
-        wait_until(lambda: not self.alive or self._ready(), START_TIMEOUT)
-        return self.alive and self._ready()
+        return wait_until(lambda: not self.alive or self._ready(), START_TIMEOUT) and self.alive
 
     def _ready(self) -> bool:
         try:

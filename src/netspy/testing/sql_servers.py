@@ -18,17 +18,18 @@ import pwd
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from netspy.testing.leash import wait_until
-from netspy.testing.private_server import PrivateServer, free_port
+from netspy.testing.private_server import PrivateServer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-START_TIMEOUT = 30.0
+START_TIMEOUT = 60.0
 USER = "netspy"
 PASSWORD = "s3c:r/e@t %41#?"  # noqa: S105 - of servers that only this process reaches
 
@@ -98,13 +99,14 @@ class SqlServer(PrivateServer):
         if not self._made:
             self._make()
             self._made = True
-        end = START_TIMEOUT
+        end = time.monotonic() + START_TIMEOUT
         chosen_now = not self.port
-        for _attempt in range(20):
+        while time.monotonic() < end:
             if chosen_now:
-                self.port = free_port(self.host)
+                self._let_ports_go()
+                self.port = self._hold_port()
             self._run(self._argv(), **self._as_user())
-            if wait_until(lambda: not self.alive or self._ready(), end, step=0.02) and self.alive:
+            if wait_until(lambda: not self.alive or self._ready(), START_TIMEOUT, step=0.02) and self.alive:
                 return self
             # The port was taken meanwhile, or processes of a killed server still hold its memory.
             self._end(signal.SIGKILL)
@@ -232,7 +234,7 @@ class MariaDbServer(SqlServer):
             database=database or None,
             charset="utf8mb4",
             autocommit=True,
-            connect_timeout=5,
+            connect_timeout=30,
         )
 
 
@@ -302,5 +304,5 @@ class PostgresServer(SqlServer):
             password=PASSWORD,
             dbname=database or "postgres",
             autocommit=True,
-            connect_timeout=5,
+            connect_timeout=30,
         )

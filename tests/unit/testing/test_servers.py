@@ -12,6 +12,7 @@ import redis
 
 from netspy.redisio.process import started_at
 from netspy.testing.leash import wait_until
+from netspy.testing.private_server import HeldPort, free_port
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.runner import start_script
 from netspy.testing.servers import RedisServer
@@ -76,6 +77,37 @@ def test_variants_are_what_they_say(redis_server):
         without = redis.Redis(unix_socket_path=str(server.socket_path), retry=None)
         with without, pytest.raises(redis.AuthenticationError):
             without.ping()
+
+
+def taken(port):
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
+
+
+def test_the_port_of_a_dead_server_refuses_and_is_given_to_nobody_else(server):
+    server.kill()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((server.host, server.port), 10)
+    with pytest.raises(OSError, match="in use"), socket.socket() as other:
+        other.bind((server.host, server.port))
+    server.start()
+    with pytest.raises(OSError, match="in use"):
+        taken(server.port)
+
+
+def test_a_held_port_is_another_ones_after_it_was_let_go():
+    held = HeldPort()
+    with pytest.raises(OSError, match="in use"), socket.socket() as other:
+        other.bind(("127.0.0.1", held.number))
+    held.close()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", held.number))
+
+
+def test_a_free_port_can_be_listened_on():
+    taken(free_port())
 
 
 def test_the_servers_are_the_two_ends_of_what_is_supported(redis_server, redis62_server):
