@@ -1,7 +1,7 @@
 """A server that sends any bytes, right or wrong, and remembers the bytes it got.
 
-A path is answered by a list of steps: bytes to send, a number of seconds to wait, CLOSE, RESET, HANG, or a function
-from the request to one of these. Several answers for one path are given in turn, the last one again and again.
+A path is answered by a list of steps: bytes to send, a number of seconds or an asyncio.Event to wait for, CLOSE, RESET,
+HANG, or a function from the request to one of these. Several answers for one path are given in turn, the last one again and again.
 Paths that are not set get `200 ok`.
 """
 
@@ -90,9 +90,9 @@ def gz(body: bytes) -> bytes:
 
 
 class RawServer:
-    """Listens on 127.0.0.1 on the loop that starts it."""
+    """Listens on a free port of 127.0.0.1, or on the one that is given, on the loop that starts it."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0) -> None:
         self.seen: list[Seen] = []
         self.connections = 0  # accepted so far
         self.open = 0  # open now
@@ -104,10 +104,12 @@ class RawServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._hits: dict[str, int] = defaultdict(int)
-        self.port = 0
+        self.port = port
 
     async def start(self) -> RawServer:
-        self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=self._tls, backlog=1024)
+        self._server = await asyncio.start_server(
+            self._serve, self._host, self.port, ssl=self._tls, backlog=1024
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -215,6 +217,9 @@ async def play(
             return False
         if isinstance(do, int | float):
             await asyncio.sleep(do)
+            continue
+        if isinstance(do, asyncio.Event):
+            await do.wait()
             continue
         if isinstance(do, list | tuple):
             if not await play(do, seen, reader, writer):

@@ -155,7 +155,7 @@ async def test_content_types_are_judged_when_the_head_arrives(raw, make) -> None
     raw.on("/404", reply(status="404 X", headers=["Content-Type: application/pdf"]))
     raw.on("/moved", reply(status="302 X", headers=["Content-Type: image/png", "Location: /html"]))
     with pytest.raises(ContentTypeRejectedError, match=r"application/pdf.*text/\*"):
-        await asyncio.wait_for(d.fetch(Request(raw.url("/pdf"))), 5)
+        await asyncio.wait_for(d.fetch(Request(raw.url("/pdf"), timeout=60)), 30)
     for path in ("/html", "/json", "/none", "/404", "/moved"):
         assert (await d.fetch(Request(raw.url(path)))).content == b"ok"
 

@@ -69,42 +69,45 @@ async def test_request_timeout_ends_every_kind_of_waiting(raw, make, steps) -> N
     started = time.monotonic()
     error = await failure(d, Request(raw.url("/")))
     assert (error.reason, error.retryable) == ("timeout", True)
-    assert 0.15 < time.monotonic() - started < 2
-    assert (await d.fetch(Request(raw.url("/fine")))).content == b"ok"
+    assert 0.15 < time.monotonic() - started < 10
+    assert (await d.fetch(Request(raw.url("/fine"), timeout=60))).content == b"ok"
 
 
 async def test_a_slow_drip_does_not_stretch_the_request_timeout(raw, make) -> None:
     d = make(REQUEST_TIMEOUT=0.3)
-    raw.on("/", [reply(b"x", length=10_000), *[0.05, b"x"] * 100])
+    raw.on("/", [reply(b"x", length=10_000), *[0.05, b"x"] * 9999])
     started = time.monotonic()
     assert (await failure(d, Request(raw.url("/")))).reason == "timeout"
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
 
 
 async def test_the_time_limit_holds_for_the_whole_chain_of_redirects(raw, make) -> None:
     d = make(REQUEST_TIMEOUT=0.5)
     for n in range(20):
         raw.on(f"/{n}", [0.1, redirect(f"/{n + 1}")])
+    raw.on("/20", HANG)
     started = time.monotonic()
     assert (await failure(d, Request(raw.url("/0")))).reason == "timeout"
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
+    assert not raw.at("/20"), "each hop had the whole time"
 
 
 @pytest.mark.parametrize("timeout", [0.2, (5, 0.2), [0.1, 0.1]])
 async def test_a_requests_own_timeout_wins_and_ends_with_it(raw, d, timeout) -> None:
-    raw.on("/", [0.4, reply()])
     own = Request(raw.url("/"), timeout=timeout)
     if timeout == (5, 0.2):
+        raw.on("/", [0.4, reply()])
         assert (await d.fetch(own)).content == b"ok"  # 5.2 s in all
     else:
+        raw.on("/", HANG)
         assert (await failure(d, own)).reason == "timeout"
     assert (await d.fetch(Request(raw.url("/fine")))).content == b"ok"
 
 
 async def test_a_longer_own_timeout_is_given(raw, make) -> None:
     d = make(REQUEST_TIMEOUT=0.1)
-    raw.on("/", [0.3, reply()])
-    assert (await d.fetch(Request(raw.url("/"), timeout=10))).content == b"ok"
+    raw.on("/", [0.3, reply()], HANG)
+    assert (await d.fetch(Request(raw.url("/"), timeout=60))).content == b"ok"
     assert (await failure(d, Request(raw.url("/")))).reason == "timeout"
 
 
@@ -122,24 +125,24 @@ async def test_an_address_that_never_answers_ends_by_connect_timeout(make) -> No
         for client in clients:
             client.close()
     assert error.reason == "timeout"
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 10
 
 
 async def test_an_idle_transfer_is_given_up_and_a_slow_one_is_not(raw, make) -> None:
-    d = make(IDLE_TIMEOUT=0.3, REQUEST_TIMEOUT=20)
+    d = make(IDLE_TIMEOUT=2.0, REQUEST_TIMEOUT=60)
     raw.on("/idle", [reply(b"x", length=99), HANG])
     raw.on("/silent", HANG)
-    raw.on("/slow", [reply(b"", length=8), *[0.1, b"x"] * 8])
+    raw.on("/slow", [reply(b"", length=50), *[0.05, b"x"] * 50])  # 2.5 s, and no pause that is nearly 2 s
     started = time.monotonic()
     idle, silent, slow = await asyncio.gather(
         *(d.fetch(Request(raw.url(path))) for path in ("/idle", "/silent", "/slow")), return_exceptions=True
     )
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 30
     for error in (idle, silent):
         assert isinstance(error, DownloadError)
         assert error.reason == "timeout"
         assert "IDLE_TIMEOUT" in str(error)
-    assert slow.content == b"x" * 8
+    assert slow.content == b"x" * 50
 
 
 async def test_idle_timeout_zero_is_off(raw, make) -> None:
@@ -171,7 +174,7 @@ async def test_cancelled_fetches_let_go_of_their_connections(raw, make) -> None:
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(result, asyncio.CancelledError) for result in results)
     await raw.until(lambda: raw.open <= 1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while open_sockets() > before:  # the server's ends take some turns of the loop to close
             await asyncio.sleep(0)
     answers = await asyncio.gather(*(d.fetch(Request(raw.url("/"))) for _ in range(60)))
@@ -195,7 +198,7 @@ async def test_close_ends_what_runs_quickly_and_twice_is_fine(raw, make) -> None
     started = time.monotonic()
     await d.close()
     await d.close()
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 10
     for result in await asyncio.gather(*tasks, return_exceptions=True):
         assert isinstance(result, DownloadError)
         assert result.reason == "reset"
@@ -261,7 +264,7 @@ def test_nothing_is_left_open_at_exit(tmp_path) -> None:
         )
     )
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", str(script)], capture_output=True, text=True, timeout=30
+        [sys.executable, "-X", "dev", "-W", "error", str(script)], capture_output=True, text=True, timeout=90
     )
     assert (done.stdout, done.stderr, done.returncode) == ("closed\n", "", 0)
 

@@ -78,7 +78,7 @@ async def test_the_response_has_everything(raw, d) -> None:
     assert response.request is request
     assert response.url == request.url
     assert response.history == []
-    assert 0.04 < response.elapsed < 5
+    assert 0.04 < response.elapsed < 40  # seconds, not milliseconds
 
 
 async def test_http_05a_150_headers(raw, d) -> None:
@@ -314,13 +314,15 @@ async def test_a_connection_that_the_server_closed_meanwhile_costs_no_page(raw, 
 
 async def test_several_hundred_in_flight_share_one_downloader(raw, make) -> None:
     d = make(SPIDER_THREAD_COUNT=300)
-    raw.on("/slow", [0.2, reply(b"slow")])
-    responses = await asyncio.gather(*(d.fetch(Request(raw.url(f"/slow?{n}"))) for n in range(300)))
-    assert [response.content for response in responses] == [b"slow"] * 300
-    opened = raw.connections
-    assert opened == 300
-    await asyncio.gather(*(d.fetch(Request(raw.url(f"/slow?{n}"))) for n in range(300)))
-    assert raw.connections == opened
+    for _ in range(2):
+        raw.seen.clear()
+        everybody = asyncio.Event()  # nobody is answered before all have asked
+        raw.on("/slow", [everybody, reply(b"slow")])
+        fetching = asyncio.gather(*(d.fetch(Request(raw.url(f"/slow?{n}"), timeout=60)) for n in range(300)))
+        await raw.until(lambda: len(raw.seen) == 300)
+        everybody.set()
+        assert [response.content for response in await fetching] == [b"slow"] * 300
+        assert raw.connections == 300  # the second time, too
 
 
 async def test_environment_proxies_are_not_used(raw, make, monkeypatch) -> None:

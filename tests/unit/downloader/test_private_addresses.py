@@ -265,6 +265,21 @@ async def public() -> AsyncIterator[RawServer]:
         yield server
 
 
+@pytest.fixture
+async def both_sides() -> AsyncIterator[tuple[RawServer, RawServer]]:
+    """A server on the address that counts as public, and one on 127.0.0.1 with the same port."""
+    while True:
+        async with RawServer(host=PUBLIC) as public:
+            inside = RawServer(port=public.port)
+            try:
+                await inside.start()
+            except OSError:  # somebody on this machine has that port of 127.0.0.1: another one
+                continue
+            yield public, inside
+            await inside.close()
+            return
+
+
 async def test_a_name_that_leads_inside_is_refused(raw, strict, dns) -> None:
     dns.answers["inside.example"] = [["127.0.0.1"]]
     await refused(strict, f"http://inside.example:{raw.port}/")
@@ -272,59 +287,47 @@ async def test_a_name_that_leads_inside_is_refused(raw, strict, dns) -> None:
     assert raw.connections == 0
 
 
-async def test_rebinding_gains_nothing(public, strict, dns) -> None:
+async def test_rebinding_gains_nothing(both_sides, strict, dns) -> None:
     """The first answer is public, the second is not: each connection is judged by its own address."""
-    async with _at("127.0.0.1", public.port) as inside:
-        dns.answers["rebind.example"] = [[PUBLIC], ["127.0.0.1"]]
-        public.on("/", [reply(b"first", headers=["Connection: close"]), CLOSE])
-        url = f"http://rebind.example:{public.port}/"
-        assert (await strict.fetch(Request(url))).content == b"first"
-        await refused(strict, url)
-        await refused(strict, url)
-        assert dns.asked == ["rebind.example"] * 3
-        assert inside.connections == 0
+    public, inside = both_sides
+    dns.answers["rebind.example"] = [[PUBLIC], ["127.0.0.1"]]
+    public.on("/", [reply(b"first", headers=["Connection: close"]), CLOSE])
+    url = f"http://rebind.example:{public.port}/"
+    assert (await strict.fetch(Request(url))).content == b"first"
+    await refused(strict, url)
+    await refused(strict, url)
+    assert dns.asked == ["rebind.example"] * 3
+    assert inside.connections == 0
 
 
-async def test_of_several_answers_only_the_public_one_is_used(public, strict, dns) -> None:
-    async with _at("127.0.0.1", public.port) as inside:
-        dns.answers["both.example"] = [["127.0.0.1", PUBLIC], ["127.0.0.1", PUBLIC]]
-        assert (await strict.fetch(Request(f"http://both.example:{public.port}/"))).content == b"ok"
-        assert inside.connections == 0
-        assert public.connections == 1
+async def test_of_several_answers_only_the_public_one_is_used(both_sides, strict, dns) -> None:
+    public, inside = both_sides
+    dns.answers["both.example"] = [["127.0.0.1", PUBLIC], ["127.0.0.1", PUBLIC]]
+    assert (await strict.fetch(Request(f"http://both.example:{public.port}/"))).content == b"ok"
+    assert inside.connections == 0
+    assert public.connections == 1
 
 
-async def test_a_public_address_that_is_down_is_a_failed_connection_and_tried_again(
-    strict, dns, public
-) -> None:
+async def test_a_public_address_that_is_down_is_a_failed_connection_and_tried_again(strict, dns) -> None:
     dns.answers["both.example"] = [["127.0.0.1", PUBLIC]]
-    await public.close()
-    with pytest.raises(DownloadError) as caught:
-        await strict.fetch(Request(f"http://both.example:{public.port}/"))
+    with socket.socket() as taken:  # bound, so that nobody else gets the port, and listening to nobody
+        taken.bind((PUBLIC, 0))
+        with pytest.raises(DownloadError) as caught:
+            await strict.fetch(Request(f"http://both.example:{taken.getsockname()[1]}/"))
     assert (caught.value.reason, caught.value.retryable) == ("connect", True)
-    await public.start()
 
 
-async def test_a_kept_connection_of_an_allowed_host_is_used_again_and_only_by_it(public, strict, dns) -> None:
-    async with _at("127.0.0.1", public.port) as inside:
-        dns.answers["good.example"] = [[PUBLIC], ["127.0.0.1"]]
-        dns.answers["bad.example"] = [["127.0.0.1"]]
-        for _ in range(3):
-            assert (await strict.fetch(Request(f"http://good.example:{public.port}/"))).content == b"ok"
-        assert public.connections == 1
-        await refused(strict, f"http://bad.example:{public.port}/")
-        assert inside.connections == 0
-
-
-def _at(host: str, port: int) -> Any:
-    """A server at a given place."""
-
-    class There(RawServer):
-        async def start(self) -> RawServer:
-            self._server = await asyncio.start_server(self._serve, host, port)
-            self.port = port
-            return self
-
-    return There(host=host)
+async def test_a_kept_connection_of_an_allowed_host_is_used_again_and_only_by_it(
+    both_sides, strict, dns
+) -> None:
+    public, inside = both_sides
+    dns.answers["good.example"] = [[PUBLIC], ["127.0.0.1"]]
+    dns.answers["bad.example"] = [["127.0.0.1"]]
+    for _ in range(3):
+        assert (await strict.fetch(Request(f"http://good.example:{public.port}/"))).content == b"ok"
+    assert public.connections == 1
+    await refused(strict, f"http://bad.example:{public.port}/")
+    assert inside.connections == 0
 
 
 # -- redirects

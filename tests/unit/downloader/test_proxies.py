@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
 
 from netspy.errors import DownloadError
 from netspy.messages.request import Request
-from support.raw_server import CLOSE, RawServer, reply
+from support.raw_server import CLOSE, reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -146,11 +147,12 @@ async def test_what_is_no_proxy_is_refused_without_going_direct(raw, d, proxy: s
 
 
 async def test_a_dead_proxy_fails_and_nothing_goes_direct(raw, d) -> None:
-    async with RawServer() as gone:
-        port = gone.port
-    for scheme in ("http", "socks5"):
-        with pytest.raises(DownloadError) as caught:
-            await d.fetch(Request(raw.url("/"), proxy=f"{scheme}://u:s3cret@127.0.0.1:{port}"))
-        assert caught.value.reason == "proxy"
-        assert "s3cret" not in str(caught.value)
+    with socket.socket() as taken:  # bound, so that nobody else gets the port, and listening to nobody
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        for scheme in ("http", "socks5"):
+            with pytest.raises(DownloadError) as caught:
+                await d.fetch(Request(raw.url("/"), proxy=f"{scheme}://u:s3cret@127.0.0.1:{port}"))
+            assert caught.value.reason == "proxy"
+            assert "s3cret" not in str(caught.value)
     assert raw.seen == []

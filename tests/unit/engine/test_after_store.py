@@ -97,5 +97,5 @@ async def test_waiting_for_the_rest_ends_with_the_task(rig):
     waiting = asyncio.ensure_future(rig.made.drained())
     await asyncio.sleep(0.02)
     await rig.made.stop()
-    await asyncio.wait_for(waiting, 2)
+    await asyncio.wait_for(waiting, 30)
     assert rig.done == [], "a page whose state was not written is not acked"

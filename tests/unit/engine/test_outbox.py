@@ -197,11 +197,11 @@ async def test_when_the_store_is_lost_everybody_who_waits_is_told(rig):
     await asyncio.sleep(0.01)
     rig.frontier.broken = StoreUnavailableError("away")
     rig.frontier.gate.set()
-    results = await asyncio.wait_for(asyncio.gather(under_way, queued, return_exceptions=True), 2)
+    results = await asyncio.wait_for(asyncio.gather(under_way, queued, return_exceptions=True), 30)
     assert [type(result) for result in results] == [StoreUnavailableError, StoreUnavailableError]
-    await asyncio.wait_for(drained, 2)
+    await asyncio.wait_for(drained, 30)
     assert isinstance(rig.outbox.task.exception(), StoreUnavailableError)
-    await asyncio.wait_for(rig.outbox.drained(), 2)
+    await asyncio.wait_for(rig.outbox.drained(), 30)
 
 
 async def test_many_children_go_in_several_calls(rig):
@@ -215,5 +215,5 @@ async def test_many_children_go_in_several_calls(rig):
 
 
 async def test_drained_at_once_when_nothing_is_there(rig):
-    await asyncio.wait_for(rig.outbox.drained(), 1)
+    await asyncio.wait_for(rig.outbox.drained(), 30)
     assert rig.outbox.empty
