@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from netspy.redisio.embedded import EmbeddedRedis
@@ -33,6 +34,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from netspy.testing.kafka_mock import KafkaMock
+
+# How long an example takes says more of the machine than of the code.
+hypothesis.settings.register_profile(
+    "any machine",
+    parent=hypothesis.settings.default,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)

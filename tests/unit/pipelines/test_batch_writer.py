@@ -9,11 +9,11 @@ from contextlib import closing
 import msgspec
 import pytest
 from kinds_of_values import Unstorable
-from writer_rig import Bench, Pauses, Recorder, Second, rows, run
+from writer_rig import Bench, Pauses, Recorder, Second, rows, run, run_on_a_turned_clock
 
 from netspy.errors import ItemError, PipelineError
 from netspy.messages.row import Row
-from netspy.pipelines import feeding
+from netspy.pipelines import deadline, feeding, writer
 from netspy.pipelines.dead_letter import DeadLetterFile, DeadRow
 from netspy.pipelines.jsonl import JsonlPipeline
 from netspy.pipelines.loader import pipeline_name
@@ -380,37 +380,47 @@ class Stuck(Recorder):
 def test_a_call_that_never_returns_is_given_up_and_holds_up_nothing_else(settings) -> None:
     async def main() -> None:
         stuck, other = Stuck(), Second()
-        bench = Bench(msgspec.structs.replace(settings, ITEM_WRITE_TIMEOUT=0.05), stuck, other)
-        result = await bench.writer.write(rows(1))
-        assert result.failed == 1
+        bench = Bench(msgspec.structs.replace(settings, ITEM_WRITE_TIMEOUT=60.0), stuck, other)
+        writing = asyncio.create_task(bench.writer.write(rows(1)))
+        await asyncio.to_thread(stuck.entered.wait, 30)
+        beside = bench.writer._runners[pipeline_name(Second)]
+        while beside.lock.locked():
+            await asyncio.sleep(0)
         assert other.kept == [("save", "t", 1)]
+        await asyncio.get_running_loop().turn(59.9)
+        assert not writing.done()
+        await asyncio.get_running_loop().turn(0.2)
+        result = await writing
+        assert result.failed == 1
         assert "still busy" in bench.letters()[0][3]
         await bench.writer.close()
         assert "close_failed" in bench.kinds()
         stuck.release.set()
 
-    started = time.monotonic()
-    run(main())
-    assert time.monotonic() - started < 5
+    run_on_a_turned_clock(main())
 
 
-def test_hurry_cuts_a_running_call_at_the_deadline_and_starts_nothing_after_it(settings) -> None:
+def test_hurry_cuts_a_running_call_at_the_deadline_and_starts_nothing_after_it(settings, monkeypatch) -> None:
     async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for module in (deadline, writer):
+            monkeypatch.setattr(module, "time", loop.module)
         stuck = Stuck()
         bench = Bench(settings, stuck)
         writing = asyncio.create_task(bench.writer.write(rows(1, 2)))
-        await asyncio.to_thread(stuck.entered.wait, 10)
-        deadline = time.monotonic() + 0.5
-        bench.writer.hurry(deadline)
-        result = await asyncio.wait_for(writing, 5)
-        assert time.monotonic() < deadline  # there was time left for the dead letters
+        await asyncio.to_thread(stuck.entered.wait, 30)
+        bench.writer.hurry(loop.time() + 60)
+        await loop.turn(59.4)
+        assert not writing.done()
+        await loop.turn(0.2)  # the last half second is for the dead letters
+        result = await writing
         assert result.failed == 2
         assert "time to stop" in bench.letters()[0][3]
-        assert (await asyncio.wait_for(bench.writer.write(rows(3)), 5)).failed == 1
+        assert (await bench.writer.write(rows(3))).failed == 1
         stuck.release.set()
         assert len(bench.letters()) == 3
 
-    run(main())
+    run_on_a_turned_clock(main())
 
 
 def test_hurry_ends_a_long_pause_with_one_more_try(settings) -> None:
@@ -422,12 +432,12 @@ def test_hurry_ends_a_long_pause_with_one_more_try(settings) -> None:
             asleep.set()
             await asyncio.Event().wait()
 
-        settings_ = msgspec.structs.replace(settings, ITEM_RETRY_BACKOFF=30.0)
+        settings_ = msgspec.structs.replace(settings, ITEM_RETRY_BACKOFF=300.0)
         bench = Bench(settings_, pipeline, sleep=long)
         writing = asyncio.create_task(bench.writer.write(rows(1)))
         await asleep.wait()
-        bench.writer.hurry(time.monotonic() + 8)
-        assert (await asyncio.wait_for(writing, 5)).stored == 1
+        bench.writer.hurry(time.monotonic() + 120)
+        assert (await asyncio.wait_for(writing, 25)).stored == 1  # at once
 
     run(main())
 

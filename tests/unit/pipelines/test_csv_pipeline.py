@@ -213,7 +213,7 @@ def test_processes_and_threads_share_a_file_while_it_grows_columns(out) -> None:
 cells = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('",\r\n'), max_size=8)
 
 
-@limits(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@limits(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(
         st.lists(st.dictionaries(st.sampled_from("abcd"), cells, min_size=1), min_size=1),

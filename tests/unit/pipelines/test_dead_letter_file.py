@@ -51,7 +51,7 @@ class Other(Memory):
 
 
 def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 30))
+    return asyncio.run(asyncio.wait_for(coroutine, 100))
 
 
 @pytest.fixture
@@ -276,7 +276,7 @@ def test_appends_of_other_processes_during_replays_are_neither_lost_nor_doubled(
 
     run(main())
     for process in writers:
-        process.join(10)
+        process.join(60)
         assert process.exitcode == 0
     assert sorted(memory.kept) == sorted(who * 1000 + n for who in range(3) for n in range(100))
 
@@ -301,7 +301,7 @@ def test_a_waiter_for_the_lock_writes_to_the_file_that_took_the_place(tmp_path: 
         waiter = threading.Thread(target=append_line, args=(path,))
         waiter.start()
         file.replace_by(new)
-    waiter.join(20)
+    waiter.join(60)
     assert path.read_bytes() == b"new\nline\n"
 
 

@@ -228,7 +228,7 @@ for n in range(40):
     p.save_items("t", [{"id": f"{who}-{n}", "x": "y" * 50}])
 """
     children = [subprocess.Popen([sys.executable, "-c", code, str(out), str(who)]) for who in range(3)]
-    assert [child.wait(60) for child in children] == [0, 0, 0]
+    assert [child.wait(100) for child in children] == [0, 0, 0]
     found = [row["id"] for file in out.iterdir() for row in rows(file)]
     assert sorted(found) == sorted(f"{who}-{n}" for who in range(3) for n in range(40))
     assert len(list(out.iterdir())) > 3

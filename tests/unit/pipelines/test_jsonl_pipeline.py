@@ -188,7 +188,7 @@ def run_side_by_side(kind: str, out: Path) -> set[str]:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(100)
     assert [worker.exitcode for worker in workers] == [0] * 4
     return {
         f"{who * 10 + t}-{n}-{i}" for who in range(4) for t in range(2) for n in range(20) for i in range(5)

@@ -105,7 +105,7 @@ class Bench:
             finally:
                 await writer.close()
 
-        return asyncio.run(asyncio.wait_for(main(), 30))
+        return asyncio.run(asyncio.wait_for(main(), 60))
 
     def replay(self):
         async def main():
@@ -115,7 +115,7 @@ class Bench:
             finally:
                 await writer.close()
 
-        return asyncio.run(asyncio.wait_for(main(), 30))
+        return asyncio.run(asyncio.wait_for(main(), 60))
 
     def letters(self) -> list[tuple]:
         return [(d.row.data["id"], d.row.pipelines, d.error) for d in self.dead.read()]
@@ -259,7 +259,7 @@ def test_rows_that_could_not_even_be_dead_lettered_are_completed_again_for_the_s
         await writer.write([again])
         await writer.close()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))
     assert store.kept == [{"id": 1, "bad": True, "extra": 10}]
     [letter] = bench.dead.read()
     assert letter.row.data["extra"] == 10

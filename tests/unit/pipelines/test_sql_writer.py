@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
 import pytest
@@ -13,7 +14,6 @@ from netspy.pipelines.sql import SqlPipeline
 from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 from netspy.testing.proxy import FaultProxy
-from netspy.testing.servers import free_port
 
 QUICK = {"ITEM_RETRY_BACKOFF": 0.01, "ITEM_RETRY_TIMES": 2, "ITEM_STORE_PATIENCE": 0.0}
 
@@ -82,10 +82,13 @@ async def test_sto_05_texts_longer_than_their_column_are_dead_letters_with_the_s
 
 async def test_w8_a_server_that_is_not_there_at_the_start_ends_in_dead_letters_soon():
     for scheme in ("mysql", "postgresql"):
-        made, letters, events = writer(f"{scheme}://me:hidden-word@127.0.0.1:{free_port()}/shop")
-        begun = time.monotonic()
-        result = await made.write(rows(1, 2, 3))
-        await made.close()
+        with socket.socket() as taken:  # bound, so that nobody else gets the port, and listening to nobody
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+            made, letters, events = writer(f"{scheme}://me:hidden-word@127.0.0.1:{port}/shop")
+            begun = time.monotonic()
+            result = await made.write(rows(1, 2, 3))
+            await made.close()
         assert (result.stored, result.failed, len(letters.rows)) == (0, 3, 3)
         assert time.monotonic() - begun < 20
         assert {event.kind for event in events} >= {"retry", "down", "dead_letter"}

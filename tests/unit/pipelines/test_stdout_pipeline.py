@@ -42,7 +42,7 @@ def test_a_pipe_that_does_not_block_gets_every_byte_once():
     with stdout_is(os.fdopen(write, "w", encoding="ascii")):  # as under LC_ALL=C
         sys.stdout.write("before ")
         assert StdoutPipeline().save_items("t", rows) is True
-    reader.join(10)
+    reader.join(60)
     os.close(read)
     assert bytes(got).startswith(b"before {")
     assert [json.loads(line) for line in got.decode().removeprefix("before ").splitlines()] == rows

@@ -124,7 +124,7 @@ def test_sto_08_eight_threads_in_two_processes_tear_no_row(out) -> None:
     for child in children:
         child.start()
     for child in children:
-        child.join(60)
+        child.join(100)
     assert [child.exitcode for child in children] == [0, 0]
     raw = (out / "t.csv").read_bytes()
     expected = [{k: "" if v is None else v for k, v in item.items()} for item in STO_08]

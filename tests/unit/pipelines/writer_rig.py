@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from types import SimpleNamespace
 
 from netspy.messages.row import Row
 from netspy.pipelines.base import BasePipeline
@@ -88,4 +90,28 @@ def rows(*ids: int, table: str = "t", bad: tuple[int, ...] = (), **more: object)
 
 
 def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 30))
+    return asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
+class TurnedLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock stands still but for `turn`. `module` stands in for the module `time`."""
+
+    now = 1000.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = SimpleNamespace(monotonic=self.time, time=time.time)
+
+    def time(self) -> float:
+        return self.now
+
+    async def turn(self, seconds: float) -> None:
+        """Let time pass, and whatever is due then happen."""
+        self.now += seconds
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+def run_on_a_turned_clock(coroutine):
+    with asyncio.Runner(loop_factory=TurnedLoop) as runner:
+        return runner.run(coroutine)

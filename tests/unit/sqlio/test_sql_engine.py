@@ -151,16 +151,18 @@ def test_a_wrong_password_and_a_missing_database_want_a_person(server, request):
 
 @pytest.mark.parametrize("server", ["mariadb_url", "postgres_url"])
 def test_a_deadlock_and_a_lock_that_is_held_too_long_pass(server, request):
-    with connected(request.getfixturevalue(server), lock_timeout=1.0) as engine:
+    url = request.getfixturevalue(server)
+    change = "UPDATE t SET n = n + 1 WHERE id = {}"
+    with connected(url, lock_timeout=1.0) as engine:
         with engine.begin() as connection:
             connection.exec_driver_sql("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)")
             connection.exec_driver_sql("INSERT INTO t VALUES (1, 0), (2, 0)")
-        change = "UPDATE t SET n = n + 1 WHERE id = {}"
         with engine.begin() as holder:
             holder.exec_driver_sql(change.format(1))
             waited = failure(engine, change.format(1))
         assert trouble.transient(waited)
         assert (trouble.locked(waited), trouble.lost_race(waited)) == (True, False)
+    with connected(url, lock_timeout=60.0) as engine:  # nobody gives up before the deadlock is found
         with ThreadPoolExecutor(1) as thread, engine.connect() as one, engine.connect() as two:
             one.exec_driver_sql(change.format(1))
             two.exec_driver_sql(change.format(2))
