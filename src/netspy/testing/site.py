@@ -18,7 +18,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -51,18 +50,6 @@ class _Route(NamedTuple):
     fail_status: int
 
 
-@dataclass(slots=True)
-class _Hold:
-    left: int
-    of: Callable[[Incoming], bool] | None
-    released: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def takes(self, request: Incoming) -> bool:
-        counts = self.of is None or self.of(request)
-        self.left -= counts
-        return counts and self.left < 0
-
-
 class LocalSite:
     """An HTTP/1.1 server on a free loopback port; a context manager. All methods are thread-safe."""
 
@@ -86,7 +73,6 @@ class LocalSite:
         self._ssl = ssl_context
         self._routes: dict[str, _Route] = {}
         self._prefixes: list[tuple[str, _Route]] = []  # longest first
-        self._hold: _Hold | None = None
         self._by_path: Counter[str] = Counter()
         self._by_target: Counter[str] = Counter()
         self._open: set[Connection] = set()
@@ -158,21 +144,6 @@ class LocalSite:
         """Forget a path or a prefix; it answers 404 from now on."""
         self._routes.pop(path, None)
         self._prefixes = [(known, entry) for known, entry in self._prefixes if known != path]
-
-    def hold(self, after: int = 0, *, of: Callable[[Incoming], bool] | None = None) -> None:
-        """Answer `after` more requests (of those that `of` picks), the others only when `release` is called; all count.
-
-        So a crawl can't come to its end before a test has done to it what it has to.
-        """
-        self.release()
-        self._hold = _Hold(after, of)
-
-    def release(self) -> None:
-        """Answer what `hold` holds, and hold no more. Nothing happens when nothing is held."""
-        with self._changed:  # who was told to wait waits from then on
-            held, self._hold = self._hold, None
-        if held is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(held.released.set)
 
     # ---- what happened
 
@@ -310,16 +281,7 @@ class LocalSite:
             request.hits = self._by_path[request.path]
             if self._keep_log:
                 self.log.append(Hit(time.monotonic(), request.target, request.method, request.headers))
-            held = self._hold if self._hold is not None and self._hold.takes(request) else None
             self._changed.notify_all()
-        return self._answer(request) if held is None else self._when_released(request, held)
-
-    async def _when_released(self, request: Incoming, held: _Hold) -> Answer:
-        await held.released.wait()
-        answer = self._answer(request)
-        return answer if isinstance(answer, Answer) else await answer
-
-    def _answer(self, request: Incoming) -> Answer | Awaitable[Answer]:
         entry = self._find(request)
         if entry is None:
             return _not_found(request)

@@ -196,37 +196,6 @@ def test_requests_at_once_are_counted_at_their_peak(site):
     assert (site.peak, site.in_flight) == (3, 0)
 
 
-def test_what_is_held_is_counted_and_answered_when_it_is_released(site):
-    site.route("/slow/", lambda request: request.path, prefix=True, delay=0.01)
-    site.hold(1, of=lambda request: request.path != "/free")
-    assert get(site.url("/slow/1"))[1] == b"/slow/1"
-    bodies = []
-    held = [
-        threading.Thread(target=lambda n=n: bodies.append(get(site.url(f"/slow/{n}"))[1])) for n in (2, 3)
-    ]
-    for thread in held:
-        thread.start()
-    site.wait_hits(3)
-    assert get(site.url("/free"))[0] == 404
-    assert (bodies, site.in_flight, site.hits("/slow/2")) == ([], 2, 1)
-    site.release()
-    for thread in held:
-        thread.join()
-    assert sorted(bodies) == [b"/slow/2", b"/slow/3"]
-    assert get(site.url("/slow/4"))[1] == b"/slow/4"
-
-
-def test_a_site_that_holds_a_request_can_be_stopped():
-    with LocalSite() as site:
-        site.hold()
-        with Raw(site) as raw:
-            raw.send(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
-            site.wait_hits(1)
-            site.stop()
-            assert raw.read_until(b"never") == b""
-    assert site.in_flight == 0
-
-
 def test_waiting_for_hits_that_never_come_says_how_many_came(site):
     get(site.url("/x"))
     with pytest.raises(TimeoutError, match=r"1 of 2 requests of /x after 0.01 s"):
