@@ -65,6 +65,7 @@ class AsyncLink:
         self._on_outage = on_outage
         self._away_since: float | None = None
         self._reported = False
+        self._answers = 0
         self._stopped = False
         self._stop: asyncio.Event | None = None
 
@@ -91,6 +92,7 @@ class AsyncLink:
         started = time.monotonic()
         failures = 0
         while True:
+            answers = self._answers
             try:
                 answer = await cancellable(send())
             except Exception as error:
@@ -104,14 +106,18 @@ class AsyncLink:
                 if trouble is None:
                     raise
                 failures += 1
-                await self._wait(error, failures, started, limit)
+                # Another call was answered since this one was sent: its failure is of an outage that is over.
+                await self._wait(error, failures, started, limit, news=self._answers == answers)
             else:
+                self._answers += 1
                 self._back()
                 return answer
 
-    async def _wait(self, error: Exception, failures: int, started: float, limit: float) -> None:
+    async def _wait(
+        self, error: Exception, failures: int, started: float, limit: float, *, news: bool
+    ) -> None:
         now = time.monotonic()
-        if self._away_since is None:
+        if news and self._away_since is None:
             self._away_since = now
         waited = now - started
         # A connection that was merely cut is replaced at once and is nobody's news, also while the node stops: giving
@@ -124,7 +130,7 @@ class AsyncLink:
             raise unavailable(self.url, error, limit) from None
         if failures == 1:
             return
-        if not self._reported:
+        if news and not self._reported:
             self._reported = True
             if self._on_outage is not None:
                 self._on_outage(True, 0.0)
