@@ -11,6 +11,7 @@ import pytest
 from safe_support import run
 
 from netspy.testing.runner import Result, run_command, run_script, start_script
+from support.gate import Gate
 from support.missing import missing
 
 if TYPE_CHECKING:
@@ -327,6 +328,7 @@ def test_an_outage_of_redis_is_told_of_in_few_lines(pages, tmp_path):
 
     if find_redis_server() is None:
         missing("no redis-server on PATH")
+    gate = Gate(pages, "/p/", after=50)
     with RedisServer(appendfsync="always") as server:
         (tmp_path / "noisy.py").write_text(NOISY, encoding="utf-8")
         env = {
@@ -339,7 +341,8 @@ def test_an_outage_of_redis_is_told_of_in_few_lines(pages, tmp_path):
         with start_script(tmp_path / "noisy.py", cwd=tmp_path, env=env) as script:
             pages.wait_hits(50)
             server.stop()
-            script.wait_line("Redis", 10)
+            gate.open()
+            script.wait_line("Redis")
             from time import sleep
 
             sleep(3)  # the outage itself

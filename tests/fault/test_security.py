@@ -15,6 +15,7 @@ from safe_support import SPIDER, run
 from netspy.messages import codec
 from netspy.messages.request import Request
 from netspy.policy.failed_record import MAX_ERROR_CHARS, read_failed
+from netspy.testing.leash import wait_until
 from netspy.testing.runner import run_command, start_script
 
 if TYPE_CHECKING:
@@ -183,6 +184,8 @@ def test_junk_in_the_records_of_nodes_and_in_the_runs_own_fields_stops_nobody(
     }
     with start_script(SPIDER, cwd=tmp_path, env=common) as script:
         pages.wait_hits(4)
+        # A lock that is overwritten in the middle of the seeding is another node's, and ends it.
+        assert wait_until(lambda: (db.get(f"{NS}:lock:seed") or b"").startswith(b"seeded"), 30)
         [node] = [name for name in db.hkeys(f"{NS}:nodes") if b":" not in name]
         values = [
             bomb,
