@@ -245,17 +245,18 @@ def test_a_store_that_is_down_for_good_gives_dead_letters_and_an_end(home, workd
 
     class Down(Memory):
         def save_items(self, table, items):
+            refused.append(time.monotonic())
             raise ConnectionError("database is gone")
 
     class Alerting(Rows):
         async def on_alert(self, kind, message):
             alerts.append(kind)
 
-    began = time.monotonic()
+    refused = []
     summary, _, _ = crawl(
         Alerting, home, paths=paths(20), pipelines=[Down()], ITEM_RETRY_TIMES=1, ITEM_RETRY_BACKOFF=0.01
     )
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - refused[0] < 10
     assert (summary.items, summary.item_failed) == (0, 200)
     assert (summary.outcome, summary.exit_code) == ("all_failed", 6)
     assert "pipeline_down" in alerts

@@ -35,6 +35,7 @@ from netspy.testing.runner import run_command
 pytestmark = pytest.mark.slow
 
 STEADY = ("--delay-ms", "60:140")  # some 150 pages/s: over in seven seconds, if nobody stops it
+LONG = ("--delay-ms", "600:1400")  # over in a minute
 ALL_THERE = "checked: all 1,000 products are there"
 
 
@@ -102,6 +103,7 @@ def test_ctrl_c_stops_in_good_order_and_the_next_demo_goes_on_without_fetching_a
 def test_a_killed_node_is_replaced_by_the_other_within_seconds(folder):
     with demo(folder, *STEADY) as script:
         wait_stored(folder, 100)
+        assert wait_until(lambda: len(nodes_of(script.pid)) == 2, 10)
         killed, _other = nodes_of(script.pid)
         os.kill(killed, signal.SIGKILL)
         result = script.finish(60).check()
@@ -119,7 +121,7 @@ def test_a_killed_parent_leaves_no_process_and_its_run_goes_on(folder):
         wait_stored(folder, 100)
         mine = children(script.pid)
         assert any("netspy.testing.shop" in command_of(pid) for pid in mine)
-        assert len(nodes_of(script.pid)) == 2
+        assert wait_until(lambda: len(nodes_of(script.pid)) == 2, 10)
         os.kill(script.pid, signal.SIGKILL)
         # At once, while its nodes are still stopping.
         with demo(folder, "--fast") as second:
@@ -151,7 +153,7 @@ def test_a_killed_redis_is_started_again_and_nothing_is_lost(folder):
 
 
 def test_a_second_demo_in_the_same_folder_is_refused_in_one_line(folder):
-    with demo(folder, *STEADY) as script:
+    with demo(folder, *LONG) as script:
         wait_stored(folder, 1)
         with demo(folder) as second:
             one_line(second.finish(20), 3, "is running in", str(script.pid), "--dir")
@@ -160,7 +162,7 @@ def test_a_second_demo_in_the_same_folder_is_refused_in_one_line(folder):
 
 
 def test_a_taken_port_is_one_line_and_fresh_begins_anew(folder):
-    with demo(folder, *STEADY) as script:
+    with demo(folder, *LONG) as script:
         wait_stored(folder, 20)
         script.interrupt()
         script.finish(15).check(130)
@@ -211,6 +213,7 @@ def test_ctrl_c_on_the_terminal_reaches_every_node_once(folder):
     terminal = Terminal(folder, *STEADY, columns=80, rows=24)
     with terminal.script as script:
         wait_stored(folder, 50)
+        terminal.wait_for(r"│ 1 \S+:\d+ .*│ 2 \S+:\d+ ")
         terminal.press(b"\x03")
         result = script.finish(15).check(130)
     assert result.stdout.count("once more to leave at once") == 2

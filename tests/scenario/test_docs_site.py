@@ -5,8 +5,10 @@ The walk below knows nothing of netspy: files from the disk, lxml for the tree, 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
+import threading
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -16,6 +18,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 import lxml.html
 import pytest
 
+from netspy.testing.folder import FolderRoute
 from netspy.testing.runner import run_script, start_script
 from netspy.testing.site import LocalSite
 
@@ -134,6 +137,15 @@ def test_one_process_finds_every_page_once_with_its_title_and_links(docs, python
 
 def test_two_nodes_share_the_site_and_their_parts_make_the_whole(docs, python_docs, redis_url, tmp_path):
     expected = walk(python_docs)
+    both_are_there = threading.Event()
+    folder = FolderRoute(python_docs, "/docs/")
+
+    async def first_page(request):
+        while not both_are_there.is_set():
+            await asyncio.sleep(0.01)
+        return folder(request)
+
+    docs.route("/docs/index.html", first_page)
     args = [docs.url("/docs/index.html"), "--redis", redis_url]
     a, b = (
         start_script(
@@ -142,6 +154,9 @@ def test_two_nodes_share_the_site_and_their_parts_make_the_whole(docs, python_do
         for file in ("a.db", "b.db")
     )
     with a, b:
+        for node in (a, b):
+            node.wait_line("Redis keeps nothing on disk")  # what each says of this one when it is connected
+        both_are_there.set()
         results = [a.finish(120).check(), b.finish(120).check()]
     assert_whole(pages(tmp_path, docs, "a.db", "b.db"), expected, docs)
     parts = [{page["url"] for page in pages(tmp_path, docs, file)} for file in ("a.db", "b.db")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import re
 import sqlite3
@@ -223,7 +224,14 @@ def test_async_callbacks(site, tmp_path):
 
 
 def test_processes(site, tmp_path, embedded_dir):
-    site.route("/p/", lambda request: f"<h1>{request.path}</h1><p>two words</p>", prefix=True, delay=0.02)
+    async def page(request):
+        while (
+            site.peak <= 4
+        ):  # which is what one process may have at once: no answer before a second one asks
+            await asyncio.sleep(0.01)
+        return f"<h1>{request.path}</h1><p>two words</p>"
+
+    site.route("/p/", page, prefix=True, delay=0.02)
     result = run("processes.py", site, tmp_path, NETSPY_EMBEDDED_DATA_DIR=str(embedded_dir))
     assert result.summary["nodes"] == 4
     assert result.summary["request_ok"] == 200
@@ -234,6 +242,9 @@ def test_processes(site, tmp_path, embedded_dir):
     assert processes >= 2
     assert set(site.all_hits().values()) == {1}
 
+
+OPEN = "Redis keeps nothing on disk"
+"""What a node says of the tests' Redis as soon as it is connected."""
 
 QUICK = {
     "NETSPY_TASK_POLL_INTERVAL": "0.2",
@@ -281,6 +292,9 @@ def test_crawl_table(site, tmp_path, redis_url):
         once = run_script(path, args=("once",), cwd=tmp_path, env=env, timeout=60).check()
         again = run_script(path, args=("once",), cwd=tmp_path, env=env, timeout=60).check()
         for worker in workers:
+            worker.wait_line(
+                OPEN
+            )  # else it may be starting still, and SIGTERM ends it as it ends any program
             worker.terminate()
         results = [worker.finish(20).check(143) for worker in workers]
     assert once.summary["reason"] == "batch 1: 39/40, 1 failed"

@@ -79,7 +79,7 @@ def test_w9_one_bad_yield_is_an_error_of_its_callback_and_costs_no_item(home, sh
         summary, memory, made = shared(type("Bad", (Shared,), {"parse": parse, "pages": 2}))
     else:
         summary, memory, made = crawl(type("Bad", (Air,), {"parse": parse}), home, paths=("/p/0", "/p/1"))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert sorted((row["url"][-1], row["n"]) for row in memory.data()) == [
         ("0", 1),
         ("0", 2),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 
 import pytest
 
@@ -48,16 +50,24 @@ def test_a_crawl_of_a_moment_ends_with_its_own_figures(numbered, redis_url, work
 
 
 def test_while_a_node_stops_the_display_says_so(site, tmp_path):
-    site.route("/slow", "x", delay=2.0)
+    stopping = threading.Event()
+
+    async def until_the_stop_was_shown(request):
+        while not stopping.is_set():
+            await asyncio.sleep(0.01)
+        return "x"
+
+    site.route("/slow", until_the_stop_was_shown)
     env = {
         "SITE": site.url("").rstrip("/"),
         "NETSPY_PROGRESS": "lines",
         "NETSPY_METRICS_LOG_INTERVAL": "0.000001",
     }
     with start_script(SLOW, env=env, cwd=tmp_path) as script:
-        script.wait_line("in flight 1", 10)
+        script.wait_line("in flight 1")
         script.interrupt()
-        script.wait_line("[stopping]", 10)
+        script.wait_line("[stopping]")
+        stopping.set()
         result = script.finish(20).check(130)
     last = [line for line in result.stderr.splitlines() if "progress:" in line][-1]
     assert "done 1  queued 0  in flight 0" in last
