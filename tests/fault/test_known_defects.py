@@ -15,6 +15,7 @@ from fault_support import AIR_PAGES, HELD, PAGES, SEEDS, in_parse, serve_seeds, 
 from netspy.testing.faults import serve_pages
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import run_command
+from support.gate import Gate
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
@@ -193,12 +194,14 @@ def test_w21_with_all_defaults_a_dead_nodes_work_is_taken_over_when_its_heartbea
     either_url, begin, site, note
 ):
     expected = serve_pages(site, delay=0.5)
+    gate = Gate(site, after=40, delay=0.5)
     run = begin(either_url, **DEFAULTS, SPIDER_THREAD_COUNT="16")
     victim, survivor = run.node(), run.node()
     site.wait_hits(40)
     run.wait(lambda: run.leases_of(victim) and run.leases_of(survivor), "both nodes have work")
     victim.kill()
     run.fault()
+    gate.open()
     # 15 s without a heartbeat, and the next beat of the survivor.
     assert run.wait_taken_over(victim) < 15 + 3 + 2
     run.finish(survivor)

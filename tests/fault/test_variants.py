@@ -35,6 +35,7 @@ from netspy.testing.servers import (
     find_redis_server,
     find_valkey_server,
 )
+from support.gate import Gate
 from support.missing import missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault, pytest.mark.faults_full]
@@ -211,22 +212,24 @@ def inflight(run):
 def test_redis_killed_and_back_with_its_files_loses_nothing(running, variant, begin_on, site, note_variant):
     """The server that has only snapshots takes one just before the kill: what came after it is crawled again."""
     expected = serve_pages(site, 20, delay=0.05)
+    gate = Gate(site, after=40, delay=0.05)
     run = begin_on(LISTS="20", SEED_SLEEP="0.02")
-    for _ in range(2):
-        run.node(redis_url=variant.url)
+    nodes = [run.node(redis_url=variant.url) for _ in range(2)]
     site.wait_hits(40)
+    run.wait(lambda: inflight(run), "something is leased")
     if variant.name == "RDB only":
         variant.server.client().save()
     at_snapshot = site.total
     variant.server.kill()
     since = site.total - at_snapshot
+    gate.open()
     variant.server.start()
     run.fault()
     held = inflight(run)
     assert held, "the files know of the work under way"
     run.wait(lambda: held - inflight(run), "something of that work is settled")
     run.recovered()
-    results = run.finish()
+    results = run.finish(*nodes)
     assert [result.summary["outcome"] for result in results] == ["finished"] * 2
     note_variant("16", run.check(expected, fetched_twice=since + 2 * HELD))
 
@@ -234,6 +237,7 @@ def test_redis_killed_and_back_with_its_files_loses_nothing(running, variant, be
 def test_lost_replies_of_every_call_repeat_and_orphan_nothing(running, variant, begin_on, site, note_variant):
     """One reply each to claim, enqueue, ack, give_up and delay; under TLS six of whichever calls."""
     expected = serve_pages(site, 10, 4, delay=0.1)
+    gate = Gate(site, after=40, delay=0.1)
     site.route("/d/3-1", "not here", status=404)
     site.route("/d/4-1", "at last", fail_first=1, fail_status=503)
     calls = [script(name).sha.encode() for name in ("claim", "put", "settle")]
@@ -252,6 +256,7 @@ def test_lost_replies_of_every_call_repeat_and_orphan_nothing(running, variant, 
                 site.wait_hits(6 * n)
                 proxy.drop_next_reply()
                 proxy.wait_dropped(n)
+        gate.open()
         proxy.wait_dropped(len(calls))
         run.recovered()
         [result] = run.finish(node)
