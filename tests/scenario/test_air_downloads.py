@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from typing import ClassVar
 
@@ -12,6 +11,7 @@ from air_support import Air, crawl
 
 import netspy as mw
 from netspy.network.middleware import DownloaderMiddleware
+from netspy.testing.servers import free_port
 from netspy.testing.site import LocalSite
 
 pytestmark = pytest.mark.usefixtures("workdir")
@@ -249,17 +249,11 @@ def test_two_sites_with_delays_are_crawled_side_by_side(home):
         assert min(apart) < 0.075, "one delay for both would keep each two of them 0.15 s apart"
 
 
-def refused_port():
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        return closed.getsockname()[1]
-
-
 @pytest.mark.parametrize("tries", [1, 2])
 @pytest.mark.parametrize("threads", [4, 16])
 def test_a_dead_site_does_not_slow_a_live_one(home, threads, tries):
     """A minute's cool-down after the last tries, a minute's back-off after the first ones: the live site waits for neither."""
-    dead = refused_port()
+    dead = free_port()
     live = []
 
     class Mixed(Pages):
@@ -283,7 +277,7 @@ def test_a_dead_site_does_not_slow_a_live_one(home, threads, tries):
 
 @pytest.mark.parametrize("threads", [4, 16])
 def test_requests_of_a_dead_site_come_to_their_end_beside_those_of_a_live_one(home, threads):
-    dead = refused_port()
+    dead = free_port()
 
     class Mixed(Pages):
         def start_requests(self):

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import time
+from contextlib import closing
 
 import pytest
 from demo_support import (
@@ -30,6 +31,7 @@ from netspy.testing import demo_folder
 from netspy.testing.demo import demo_shop
 from netspy.testing.demo_report import check, served
 from netspy.testing.leash import wait_until
+from netspy.testing.private_server import HeldPort
 from netspy.testing.runner import run_command
 
 pytestmark = pytest.mark.slow
@@ -84,13 +86,14 @@ def test_ctrl_c_stops_in_good_order_and_the_next_demo_goes_on_without_fetching_a
         script.interrupt()
         first = script.finish(15).check(130)
     assert time.monotonic() - began < 6
+    run = unfinished(folder)["run_id"]
     assert "To go on: netspy demo" in first.stdout
     assert first.summary["outcome"] == "stopped"
     assert nothing_left(folder, 2)
     done = first.summary["request_ok"]
-    run = unfinished(folder)["run_id"]
-    with demo(folder, "--fast") as script:
-        second = script.finish(60).check()
+    with closing(HeldPort(number=unfinished(folder)["port"])):  # so that no other test gets it meanwhile
+        with demo(folder, "--fast") as script:
+            second = script.finish(60).check()
     assert f"Going on with run {run}" in second.stdout
     assert f"{done:,} requests are done and stay done" in second.stdout
     assert ALL_THERE in second.stdout
@@ -106,11 +109,13 @@ def test_a_killed_node_is_replaced_by_the_other_within_seconds(folder):
         assert wait_until(lambda: len(nodes_of(script.pid)) == 2, 10)
         killed, _other = nodes_of(script.pid)
         os.kill(killed, signal.SIGKILL)
+        began = time.monotonic()
         result = script.finish(60).check()
+        seconds = time.monotonic() - began
     assert "died (killed by SIGKILL); the others take its requests over" in result.stderr
     assert ALL_THERE in result.stdout
     assert result.summary["outcome"] == "finished"
-    assert result.seconds < 30
+    assert seconds < 30
     # Up to a second of the killed node is not counted, the rest is.
     assert 1040 - 200 < result.summary["request_ok"] <= 1040 + 20
     assert served(run_folder(folder) / "shop.log").again <= 40

@@ -218,11 +218,11 @@ def test_waiting_for_a_store_is_no_time_of_a_callback(home):
 
         def on_alert(self, kind, message):
             if kind == "pipeline_down":
-                threading.Timer(2.5, back.set).start()
+                threading.Timer(4.0, back.set).start()
 
     summary, _, _ = crawl(
         Many, home, pipelines=[Away()], ITEM_STORE_PATIENCE=60, ITEM_RETRY_TIMES=0, ITEM_RETRY_BACKOFF=0.1,
-        SPIDER_TASK_MAX_SECONDS=1.0, ITEM_MAX_CACHED_COUNT=50, ITEM_BATCH_SIZE=20, CALLBACK_CHUNK=10,
+        SPIDER_TASK_MAX_SECONDS=2.0, ITEM_MAX_CACHED_COUNT=50, ITEM_BATCH_SIZE=20, CALLBACK_CHUNK=10,
     )  # fmt: skip
     assert (summary.items, summary.request_failed, summary.retry, summary.parse_error) == (720, 0, 0, 0)
 
