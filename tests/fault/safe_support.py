@@ -66,5 +66,5 @@ if __name__ == "__main__":
 
 def run(folder: Path, site: LocalSite, url: str, source: str = SPIDER, **env: str) -> Result:
     return run_script(
-        source, cwd=folder, env={"SITE": site.url("").rstrip("/"), "NETSPY_REDIS_URL": url, **env}, timeout=40
+        source, cwd=folder, env={"SITE": site.url("").rstrip("/"), "NETSPY_REDIS_URL": url, **env}, timeout=90
     )

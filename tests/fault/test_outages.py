@@ -53,7 +53,7 @@ def test_a_node_frozen_longer_than_its_lease_breaks_nothing_when_it_wakes(either
     gate.open()
     assert run.wait_taken_over(sleeper) < STALE + SLACK
     sleeper.cont()
-    run.finish()
+    run.finish(sleeper, worker)
     note("10", run, run.check(expected, fetched_twice=HELD))
 
 
@@ -70,7 +70,7 @@ def test_a_short_freeze_of_a_healthy_node_repeats_nothing(either_url, begin, sit
     wait_for_more(run, site, 30)
     sleeper.cont()
     run.recovered()
-    run.finish()
+    run.finish(sleeper, worker)
     note("11", run, run.check(expected, fetched_twice=0))
 
 

@@ -171,7 +171,7 @@ def test_no_secret_is_in_any_output_whatever_fails(pages, locked_redis: RedisSer
         "SITE": pages.url("").rstrip("/"), "NETSPY_REDIS_URL": locked_redis.url, "NETSPY_LOG_LEVEL": level,
         "NETSPY_LOG_FILE": "crawl.log", "NETSPY_METRICS_LOG_INTERVAL": "0.2", **{f"SECRET_{name}": value for name, value in SECRETS.items()},
     }  # fmt: skip
-    result = run_script(tmp_path / "leaky.py", cwd=tmp_path, env=env, timeout=40)
+    result = run_script(tmp_path / "leaky.py", cwd=tmp_path, env=env, timeout=90)
     assert result.summary["outcome"] == "seeding_failed", result.stderr[-4000:]
     seen = result.stdout + result.stderr
     for stage in (

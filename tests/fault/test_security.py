@@ -234,7 +234,7 @@ def test_junk_in_the_records_of_nodes_and_in_the_runs_own_fields_stops_nobody(
             )
             assert looked.returncode == 0, (command, looked.stderr)
             assert "Traceback" not in looked.stderr
-        result = script.finish(40)
+        result = script.finish(90)
     assert not mark.exists()
     assert "Traceback" not in result.stderr
     assert "internal error" not in result.stderr

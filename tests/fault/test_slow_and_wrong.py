@@ -214,7 +214,7 @@ def test_a_rolling_restart_of_all_nodes_repeats_nothing(either_url, begin, site,
         run.fault()
         run.finish(old, code=143)
         run.recovered()
-    run.finish()
+    run.finish(*run.nodes[len(nodes) :])
     note("42", run, run.check(expected, fetched_twice=0))
 
 
