@@ -95,6 +95,7 @@ def test_large_tables_are_claimed_counted_and_searched_by_the_index(request, any
     indirect=True,
 )
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_million_tasks(any_sql, opened, rows_of_sql, record_property):
     kind = kind_of(any_sql)
     run_sql(any_sql, CREATE[kind])
@@ -116,9 +117,9 @@ def test_a_million_tasks(any_sql, opened, rows_of_sql, record_property):
         call()
         took[name] = round(time.monotonic() - began, 2)
     print(kind, took)
-    assert took["count"] < 5
-    assert took["claim 5,000"] < 5
-    assert took["search lost"] < 2
+    # Nothing of this touches each row, as opening the batch does: it takes a fraction of that, on any machine.
+    for quick in ("count", "claim 5,000", "search lost"):
+        assert took[quick] < took["open a batch"] / 2, took
 
 
 # Processes

@@ -263,9 +263,11 @@ def test_lines_come_once_per_interval_and_at_the_end_without_colours():
 
 def test_an_update_costs_the_crawl_next_to_nothing(screen):
     progress = PanelProgress(screen.stream)
-    started = time.perf_counter()
-    for _ in range(10_000):
-        progress.update(SHOT)
-    took = time.perf_counter() - started
+    took = []
+    for _ in range(10):  # the quickest: the machine has others to serve
+        started = time.thread_time()
+        for _ in range(1000):
+            progress.update(SHOT)
+        took.append(time.thread_time() - started)
     progress.close()
-    assert took < 0.5
+    assert min(took) < 0.05
