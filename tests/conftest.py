@@ -45,11 +45,6 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("any machine")
 
 
-# How long an example takes is up to the machine, which may be busy.
-hypothesis.settings.register_profile("netspy", hypothesis.settings.default, deadline=None)
-hypothesis.settings.load_profile("netspy")
-
-
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs the tests may have NETSPY_* set for their own crawls."""

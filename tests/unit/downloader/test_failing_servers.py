@@ -246,6 +246,8 @@ def test_nothing_is_left_open_at_exit(tmp_path) -> None:
                 writer.close()
 
             async def main():
+                # Debug mode tells of steps that take long, which they do on a busy machine.
+                asyncio.get_running_loop().slow_callback_duration = 3600
                 async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
                     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
                     downloader = CurlDownloader(Settings())
