@@ -34,9 +34,12 @@ from netspy.testing.servers import RedisServer
 from netspy.testing.site import LocalSite
 
 SPIDER = """
-import os, time
+import glob, os, time
 import netspy as mw
 from netspy.pipelines.sqlite import SqlitePipeline
+
+
+STUCK_AFTER = int(os.environ.get("STUCK_AFTER", "1000000"))
 
 
 class SlowPipeline(SqlitePipeline):
@@ -51,14 +54,21 @@ class Page(mw.Item):
 
 class Pages(mw.Spider):
     __custom_setting__ = dict(PROGRESS="off", HEARTBEAT_INTERVAL=0.5, HEARTBEAT_STALE=2.0)
+    begun = 0
+
+    def start_callback(self):
+        open(f"started-{os.getpid()}", "w").close()
 
     def start_requests(self):
+        while len(glob.glob("started-*")) < int(os.environ.get("NODES", "1")):
+            time.sleep(0.01)
         time.sleep(float(os.environ.get("SEED_SECONDS", "0")))
         for n in range(int(os.environ["PAGES"])):
             yield mw.Request(f"{os.environ['SITE']}p/{n}")
 
     def parse(self, request, response):
-        time.sleep(float(os.environ.get("PAGE_SECONDS", "0")))
+        self.begun += 1
+        time.sleep(3600 if self.begun > STUCK_AFTER else float(os.environ.get("PAGE_SECONDS", "0")))
         yield Page(url=request.url)
 
 
@@ -102,8 +112,8 @@ class Bench:
 
     def wait_in_flight(self, count: int) -> None:
         """Wait for that many leases. Raises TimeoutError."""
-        if not wait_until(lambda: self.in_flight() == count, 10):
-            raise TimeoutError(f"{self.in_flight()} leases after 10 s, not {count}")
+        if not wait_until(lambda: self.in_flight() == count, 30, step=0.02):
+            raise TimeoutError(f"{self.in_flight()} leases after 30 s, not {count}")
 
     def failed(self) -> int:
         """Requests on the list of those that failed."""
@@ -176,7 +186,12 @@ def two_nodes(graces: tuple[float, ...] = (10.0, 0.0)) -> Figure:
     rows = []
     for grace in graces:
         with bench(63) as b:
-            env = {"PAGE_SECONDS": "0.1", "SEED_SECONDS": "1", "NETSPY_SPIDER_STARTUP_GRACE": f"{grace:g}"}
+            env = {
+                "PAGE_SECONDS": "0.5",
+                "NODES": "2",
+                "SEED_SECONDS": "1",
+                "NETSPY_SPIDER_STARTUP_GRACE": f"{grace:g}",
+            }
             with b.node(**env) as one, b.node(**env) as two:
                 first, second = one.finish().check(), two.finish().check()
             split = f"{_done(first)} + {_done(second)} = {_done(first) + _done(second)}"
@@ -198,12 +213,12 @@ def renewal() -> Figure:
         "NETSPY_SPIDER_STARTUP_GRACE": "30",
     }
     with bench(5) as b, b.node(**held) as owner:
-        b.wait_in_flight(5)
+        b.site.wait_hits(5)  # it has all of them
         with b.node(**held) as other:
             owner_result, other_result = owner.finish().check(), other.finish().check()
         stolen = _done(other_result) + owner_result.summary["lease_lost"] + b.fetched_again()
-    with bench(5) as b, b.node(**held) as owner:
-        b.wait_in_flight(5)
+    with bench(5) as b, b.node(**held, STUCK_AFTER="2") as owner:
+        b.site.wait_hits(5)
         b.wait_in_flight(3)
         owner.kill()
         with b.node(**held) as other:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
+from threading import Event
 
 import pytest
-from scenario_support import SPIDER, urls
+from scenario_support import SPIDER, hold, urls, wait_nodes
 
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import Result, start_script
@@ -34,18 +35,25 @@ def run(
         return script.finish(60).check(code)
 
 
-def run_two(site: LocalSite, redis_url: str, folder: Path, source: str, **env: str) -> list[Result]:
+def run_two(
+    site: LocalSite, redis_url: str, folder: Path, source: str, both_there: list[Event], **env: str
+) -> list[Result]:
+    """Two nodes; the events are set when both have joined the run."""
     common = {"SITE": site.url("").rstrip("/"), "NETSPY_REDIS_URL": redis_url, **env}
     a = start_script(source, env=common, cwd=folder)
     b = start_script(source, env=common, cwd=folder)
     with a, b:
+        wait_nodes(redis_url, 2)
+        for event in both_there:
+            event.set()
         return [a.finish(60).check(), b.finish(60).check()]
 
 
 def lifetimes(server: RedisServer, pattern: str = "*") -> dict[str, int]:
     """Seconds left of each key; -1 = for ever."""
     client = server.client()
-    return {key: client.ttl(key) for key in sorted(client.scan_iter(pattern, count=1000))}
+    found = {key: client.ttl(key) for key in sorted(client.scan_iter(pattern, count=1000))}
+    return {key: left for key, left in found.items() if left != -2}  # gone between the two looks
 
 
 # -- what a run crawls -----------------------------------------------------------------------------------------
@@ -104,7 +112,7 @@ def test_when_the_seeding_mark_has_run_out_the_next_start_seeds_again_under_dedu
 ):
     run(numbered, redis_url, tmp_path, NETSPY_SPIDER_SEED_LOCK_TTL="1")
     client = redis_server.client()
-    assert wait_until(lambda: not client.exists("netspy:Pages:lock:seed"), 5)
+    assert wait_until(lambda: not client.exists("netspy:Pages:lock:seed"), 30)
     result = run(numbered, redis_url, tmp_path, PAGES="30")
     assert (result.summary["request_ok"], result.summary["dedup_dropped"]) == (6, 24)
 
@@ -142,7 +150,7 @@ def test_every_key_of_a_run_has_a_lifetime_and_what_belongs_to_the_job_has_none(
     }
     with start_script(source, env=env, cwd=tmp_path) as script:
         client = redis_server.client()
-        assert wait_until(lambda: client.exists(*[ns + name for name in names]) == len(names), 10)
+        assert wait_until(lambda: client.exists(*[ns + name for name in names]) == len(names), 30)
         during = lifetimes(redis_server)
         script.kill()
     seed_lock = during.pop(f"{ns}lock:seed")
@@ -159,24 +167,26 @@ def test_heartbeats_keep_a_run_longer_than_its_ttl_alive_and_afterwards_it_goes(
     numbered, redis_url, redis_server, tmp_path
 ):
     env = {
-        "NETSPY_RUN_ID": "r", "NETSPY_RUN_TTL": "2", "NETSPY_SPIDER_THREAD_COUNT": "1", "NETSPY_COLLECTOR_TASK_COUNT": "1",
-        "NETSPY_CALLBACK_MAX_THREADS": "1", "PAGES": "6", "PARSE_SLEEP": "3", "NETSPY_SPIDER_MAX_PAGES": "2", **QUICK,
+        "NETSPY_RUN_ID": "r", "NETSPY_RUN_TTL": "3", "NETSPY_SPIDER_THREAD_COUNT": "1", "NETSPY_COLLECTOR_TASK_COUNT": "1",
+        "NETSPY_CALLBACK_MAX_THREADS": "1", "PAGES": "6", "PARSE_SLEEP": "4.5", "NETSPY_SPIDER_MAX_PAGES": "2", **QUICK,
+        "SITE": numbered.url("").rstrip("/"), "NETSPY_REDIS_URL": redis_url,
     }  # fmt: skip
-    result = run(numbered, redis_url, tmp_path, **env)
-    assert result.seconds > 4
-    assert result.summary["outcome"] == "limit"
-    # Three seconds at a time without a write: only heartbeats kept the queue, the seeding mark and the fingerprints.
     client = redis_server.client()
-    assert client.zcard("netspy:Pages:run:r:z_requests") >= 3
-    assert (
-        client.exists(
-            "netspy:Pages:run:r:lock:seed",
-            "netspy:Pages:run:r:dedup:bloom",
-            "netspy:Pages:run:r:dedup:layout",
+    with start_script(SPIDER, env=env, cwd=tmp_path) as script:
+        numbered.wait_hits(2)
+        # The first page was 4.5 s without a write: only heartbeats kept the queue, the seeding mark and the fingerprints.
+        assert numbered.log[1].time - numbered.log[0].time > 4
+        assert client.zcard("netspy:Pages:run:r:z_requests") >= 3
+        assert (
+            client.exists(
+                "netspy:Pages:run:r:lock:seed",
+                "netspy:Pages:run:r:dedup:bloom",
+                "netspy:Pages:run:r:dedup:layout",
+            )
+            == 3
         )
-        == 3
-    )
-    assert wait_until(lambda: not list(client.scan_iter("netspy:Pages:run:r:*")), 6)
+        assert script.finish(60).check().summary["outcome"] == "limit"
+    assert wait_until(lambda: not list(client.scan_iter("netspy:Pages:run:r:*")), 30)
     assert client.zrange("netspy:Pages:runs", 0, -1) == ["r"]
     # Nothing is left that would call this run seeded: the same id begins again.
     assert run(numbered, redis_url, tmp_path, NETSPY_RUN_ID="r").summary["request_ok"] == 24
@@ -205,8 +215,7 @@ def test_the_index_lists_runs_by_their_first_start(numbered, redis_url, redis_se
 def test_a_page_that_two_nodes_find_is_fetched_once_only_by_a_shared_filter(
     site, redis_url, tmp_path, filter_, fetched
 ):
-    for n in range(8):
-        site.route(f"/p/{n}", '<a href="/same">x</a>', delay=0.3)
+    pages = [hold(site, f"/p/{n}", '<a href="/same">x</a>', delay=0.3) for n in range(8)]
     site.route("/same", "<p>")
     env = {
         "NETSPY_DEDUP_FILTER": filter_,
@@ -214,7 +223,7 @@ def test_a_page_that_two_nodes_find_is_fetched_once_only_by_a_shared_filter(
         "NETSPY_COLLECTOR_TASK_COUNT": "1",
         "PAGES": "8",
     }
-    results = run_two(site, redis_url, tmp_path, LINKS, **env)
+    results = run_two(site, redis_url, tmp_path, LINKS, pages, **env)
     assert [result.summary["request_ok"] >= 1 for result in results] == [True, True]
     assert site.hits("/same") == fetched
     for result in results:
@@ -227,8 +236,10 @@ def test_a_page_that_two_nodes_find_is_fetched_once_only_by_a_shared_filter(
 def test_a_filling_filter_is_told_once_for_the_whole_cluster_and_a_full_one_once_more(
     site, redis_url, tmp_path
 ):
-    for n in range(20):
-        site.route(f"/p/{n}", "".join(f'<a href="/d/{n}-{i}">x</a>' for i in range(10)), delay=0.05)
+    pages = [
+        hold(site, f"/p/{n}", "".join(f'<a href="/d/{n}-{i}">x</a>' for i in range(10)), delay=0.05)
+        for n in range(20)
+    ]
     site.route("/d/", "<p>", prefix=True, delay=0.05)
     told = tmp_path / "told"
     source = LINKS.replace(
@@ -241,7 +252,7 @@ def test_a_filling_filter_is_told_once_for_the_whole_cluster_and_a_full_one_once
         "PAGES": "20",
         "NETSPY_SPIDER_THREAD_COUNT": "4",
     }
-    results = run_two(site, redis_url, tmp_path, source, **env)
+    results = run_two(site, redis_url, tmp_path, source, pages, **env)
     assert min(result.summary["request_ok"] for result in results) > 20
     kinds = Counter(line.split()[0] for line in told.read_text().splitlines())
     assert kinds == {"dedup_fill": 1, "dedup_full": 1}
