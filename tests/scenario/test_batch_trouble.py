@@ -61,6 +61,8 @@ QUICK = {
     "ITEM_PIPELINES": "netspy.pipelines.jsonl.JsonlPipeline",
 }
 ENV = {f"NETSPY_{name}": value for name, value in QUICK.items()}
+UNHURRIED = {**ENV, "NETSPY_HEARTBEAT_STALE": "10"}
+"""Where nobody dies: who gets no processor for a while doesn't count as dead."""
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +117,11 @@ def test_a_stop_at_the_start_does_not_wait_for_a_silent_server(silent, redis_url
 
 @pytest.mark.slow
 def test_a_table_that_another_jobs_master_works_on_is_refused_until_that_one_has_gone(redis_url, numbered):
-    env = {**ENV, "NETSPY_REDIS_URL": redis_url, "NETSPY_BATCH_STORE_URL": table([numbered.url("/p/1")])}
+    env = {
+        **UNHURRIED,
+        "NETSPY_REDIS_URL": redis_url,
+        "NETSPY_BATCH_STORE_URL": table([numbered.url("/p/1")]),
+    }
     with start_script(SPIDER, args=["Crawl", "monitor"], env=env, cwd=".") as first:
         first.wait_line("batch 1: 0/1")
         refused = run_script(SPIDER, args=["Other", "once"], env=env, cwd=".", timeout=30).check(3)
@@ -135,7 +141,7 @@ def test_a_table_that_another_jobs_master_works_on_is_refused_until_that_one_has
 @pytest.mark.slow
 def test_two_masters_of_one_name_on_two_redis_servers_do_not_take_turns(redis_url, redis62_url, numbered):
     """Each has a lock of its own, and the database lets one of them write: the other one ends and says why."""
-    env = {**ENV, "NETSPY_BATCH_STORE_URL": table([numbered.url("/p/1")])}
+    env = {**UNHURRIED, "NETSPY_BATCH_STORE_URL": table([numbered.url("/p/1")])}
     masters = [
         start_script(SPIDER, args=["Crawl", "monitor"], env={**env, "NETSPY_REDIS_URL": url}, cwd=".")
         for url in (redis_url, redis62_url)
@@ -144,7 +150,8 @@ def test_two_masters_of_one_name_on_two_redis_servers_do_not_take_turns(redis_ur
         assert wait_until(lambda: not all(master.alive for master in masters), 30)
         [left] = [master for master in masters if not master.alive]
         [other] = [master for master in masters if master is not left]
-        assert "with a lock of its own" in left.finish(10).check(3).stderr
+        assert "with a lock of its own" in left.finish(30).check(3).stderr
+        other.wait_line("master of Crawl")
         token = ask("SELECT token FROM crawl_task_batch_fence")
         passes = other.stderr.count("master of Crawl")
         assert passes == 1
@@ -167,7 +174,7 @@ class Crawl(mw.BatchSpider):
 
 IN_PROCESS = {
     name: float(value) for name, value in QUICK.items() if value[0].isdigit() and name != "TASK_EXHAUST_POLLS"
-}
+} | {"HEARTBEAT_STALE": 10.0}
 
 
 def test_a_store_made_in_code_says_which_column_is_the_key(redis_url, numbered):

@@ -180,14 +180,14 @@ def test_a_wrong_yield_and_an_error_cost_only_themselves_on_redis_too(run, home,
 
 
 def test_a_callback_that_blocks_the_loop_is_named_and_loses_no_lease(run, home, monkeypatch, capsys):
-    monkeypatch.setattr("netspy.engine.lease_keeper._LOOP_BLOCKED_S", 1.5)
+    monkeypatch.setattr("netspy.engine.lease_keeper._LOOP_BLOCKED_S", 2.5)
 
     class Blocks(Shared):
         async def parse(self, request, response):
-            time.sleep(3.0)
+            time.sleep(4.5)
             yield {"n": 1}
 
-    summary, memory, _ = run(Blocks, HEARTBEAT_INTERVAL=0.2, HEARTBEAT_STALE=1.0, SPIDER_TASK_LEASE=1.0)
+    summary, memory, _ = run(Blocks, HEARTBEAT_INTERVAL=0.2, HEARTBEAT_STALE=2.0, SPIDER_TASK_LEASE=2.0)
     assert (summary.outcome, summary.lease_lost) == ("finished", 0)
     assert memory.data() == [{"n": 1}]
     assert home.total == 1
