@@ -62,7 +62,10 @@ def test_dst_01_the_second_half_of_the_seeds_is_crawled_though_the_seeder_was_ki
     numbered, redis_url, tmp_path
 ):
     total = CASES["DST-01"]["expected"]["distinct_pages_crawled_total"]
-    common = env(numbered, redis_url, PAGES=str(total), SEED_SLEEP="0.02")
+    in_flight = 20
+    common = env(
+        numbered, redis_url, PAGES=str(total), SEED_SLEEP="0.02", NETSPY_SPIDER_MAX_UNACKED=str(in_flight)
+    )
     with start_script(SPIDER, env=common, cwd=tmp_path) as first:
         numbered.wait_hits(40)
         first.kill()
@@ -72,7 +75,7 @@ def test_dst_01_the_second_half_of_the_seeds_is_crawled_though_the_seeder_was_ki
     assert len(set(urls(tmp_path))) == total
     # Only what was in flight: fetched, and not yet stored and acked.
     again = [path for path, hits in numbered.all_hits().items() if hits > 1]
-    assert len(again) <= 16 + 20
+    assert len(again) <= in_flight
     assert result.summary["outcome"] == "finished"
 
 
@@ -168,10 +171,10 @@ def test_dst_05a_a_restart_of_three_seconds_is_waited_out(numbered, tmp_path):
             numbered.wait_hits(10)
             server.stop()
             away = time.monotonic()
-            script.wait_line("Redis is away", 10)
+            script.wait_line("Redis is away")
             wait_until(lambda: time.monotonic() - away > 3, 10, step=0.05)
             server.start()
-            script.wait_line("Redis is back", 20)
+            script.wait_line("Redis is back")
             result = script.finish(60).check()
     assert_all_of_60(numbered, tmp_path, result)
     assert result.stderr.count("Redis is away") == 1
@@ -184,6 +187,8 @@ def test_dst_05b_killed_connections_are_replaced_and_nothing_is_lost(numbered, t
         with start_script(SPIDER, env=env(numbered, server.url, **PACED), cwd=tmp_path) as script:
             for n in range(5):
                 numbered.wait_hits(8 + 8 * n)
+                # Itself, and those of the node, which the time before had lost them.
+                assert wait_until(lambda: len(client.client_list(_type="normal")) >= 1 + 2, 20)
                 assert client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") >= 2
             result = script.finish(60).check()
     assert_all_of_60(numbered, tmp_path, result)
@@ -204,7 +209,7 @@ def test_dst_05c_a_full_server_is_waited_out(site, tmp_path):
             site.wait_hits(10)
             client.config_set("maxmemory", "1")
             full = time.monotonic()
-            script.wait_line("memory", 10)
+            script.wait_line("memory")
             wait_until(lambda: time.monotonic() - full > 5, 10, step=0.05)
             assert site.total < 60
             client.config_set("maxmemory", "0")
@@ -233,7 +238,7 @@ PASSWORD = CASES["DST-06"]["input"]["server_password"]
 
 def ask(url, **more):
     """The database that a client of ours is connected to."""
-    client = sync_client(Settings(REDIS_URL=url, REDIS_START_TIMEOUT=0.5, **more))
+    client = sync_client(Settings(REDIS_URL=url, **more))
     try:
         return int(client.client_info()["db"])
     finally:
@@ -254,7 +259,7 @@ def test_dst_06_an_ipv6_address(tmp_path):
     with RedisServer() as server:
         try:
             server.client().config_set("bind", "127.0.0.1 ::1")
-            socket.create_connection(("::1", server.port), 1).close()
+            socket.create_connection(("::1", server.port), 10).close()
         except Exception:
             missing("no IPv6 on this machine's loopback")
         assert ask(CASES["DST-06"]["input"]["urls"][5].replace("PORT", str(server.port))) == 0

@@ -11,7 +11,6 @@ import asyncio
 import gzip
 import json
 import threading
-import time
 from pathlib import Path
 
 import brotli
@@ -61,8 +60,8 @@ def peak_kb():
 
 class Bombs(mw.AirSpider):
     __custom_setting__ = dict(
-        PROGRESS="off", MAX_RESPONSE_SIZE=10_000_000, REQUEST_TIMEOUT=3, IDLE_TIMEOUT=0, RETRY_BACKOFF=0.0,
-        SPIDER_MAX_RETRY_TIMES=int(os.environ.get("RETRIES", "1")), CONCURRENT_REQUESTS_PER_DOMAIN=0,
+        PROGRESS="off", MAX_RESPONSE_SIZE=10_000_000, IDLE_TIMEOUT=0, RETRY_BACKOFF=0.0,
+        REQUEST_TIMEOUT=float(os.environ["TIMEOUT"]), SPIDER_MAX_RETRY_TIMES=int(os.environ.get("RETRIES", "1")), CONCURRENT_REQUESTS_PER_DOMAIN=0,
         SPIDER_THREAD_COUNT=int(os.environ.get("SLOTS", "4")), CIRCUIT_FAILURE_THRESHOLD=0,
     )
 
@@ -98,7 +97,7 @@ async def test_lng_01_bombs_are_given_up_at_the_limit_of_decoded_bytes_once_and_
     raw.on("/twice", coded("gzip, gzip", twice))
     pages = " ".join(f"/p/{n}" for n in range(20))
     # One at a time, so that what grows is one bomb's.
-    result = await run_beside(raw, tmp_path, f"/br /gzip /twice {pages}", SLOTS="1")
+    result = await run_beside(raw, tmp_path, f"/br /gzip /twice {pages}", SLOTS="1", TIMEOUT="60")
     assert result.summary["user"]["fine"] == 20
     assert result.summary["request_failed"] == 3
     assert result.summary["retry"] == 0
@@ -122,10 +121,9 @@ async def test_lng_01_endless_and_dripping_answers_free_their_slot_in_time(raw, 
     raw.on("/drip", drip)
     raw.on("/head", slow_head)
     pages = " ".join(f"/p/{n}" for n in range(30))
-    began = time.monotonic()
-    result = await run_beside(raw, tmp_path, f"/stream /drip /head {pages}", RETRIES="0")
+    result = await run_beside(raw, tmp_path, f"/stream /drip /head {pages}", RETRIES="0", TIMEOUT="3")
     # The timeout is 3 s of total time; the case allows three times that.
-    assert time.monotonic() - began < 3 * 3 + 5
+    assert result.summary["elapsed"] < 3 * 3
     assert result.summary["user"]["fine"] == 30
     assert result.summary["request_failed"] == 3
     assert result.summary["reasons"] == {"timeout": 3}
@@ -133,7 +131,7 @@ async def test_lng_01_endless_and_dripping_answers_free_their_slot_in_time(raw, 
 
 async def test_lng_01_one_slot_is_free_again_after_a_drip(raw, tmp_path):
     raw.on("/drip", [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", HANG])
-    result = await run_beside(raw, tmp_path, "/drip /p/1 /p/2", RETRIES="0", SLOTS="1")
+    result = await run_beside(raw, tmp_path, "/drip /p/1 /p/2", RETRIES="0", SLOTS="1", TIMEOUT="3")
     assert (result.summary["user"]["fine"], result.summary["request_failed"]) == (2, 1)
 
 
@@ -147,8 +145,8 @@ def test_lng_03a_twenty_runs_in_one_process_gain_no_thread_and_each_crawls_anew(
         assert summary.request_ok == 10
         assert len(memory.rows) == 10
         assert home.total == 10 * n
-        # Threads are told to end and end by themselves, a moment after the run.
-        assert wait_until(lambda: threading.active_count() == before, 5)
+        # Threads are told to end and end by themselves, a moment after the run: also those that an earlier test had.
+        assert wait_until(lambda: threading.active_count() <= before, 30)
 
 
 def test_lng_03a_runs_on_redis_in_one_process_gain_no_thread_and_a_new_run_crawls_anew(home, redis_url):
@@ -170,7 +168,7 @@ def test_lng_03a_runs_on_redis_in_one_process_gain_no_thread_and_a_new_run_crawl
         rows = []
         summary = Shared(item_handler=rows.extend, REDIS_URL=redis_url, RUN_ID=str(n)).run()
         assert (summary.request_ok, len(rows), home.total) == (10, 10, 10 * n)
-        assert wait_until(lambda: threading.active_count() == before, 5)
+        assert wait_until(lambda: threading.active_count() <= before, 30)
 
 
 class Rows(Air):

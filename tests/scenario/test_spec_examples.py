@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from scenario_support import hold, wait_nodes
 
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import run_command, run_script, start_script
@@ -109,11 +110,14 @@ def assert_each_page(site: LocalSite, times: int) -> None:
 
 
 def test_the_program_runs_as_written_and_on_two_machines(news, redis_url, tmp_path):
-    news.route("/news", "<p>", delay=0.1)  # the default limit of 8 requests per site holds on each node
+    # The default limit of 8 requests per site holds on each node.
+    both_there = hold(news, "/news", delay=0.25)
     path = main_py(tmp_path, placed(NEWS, news, redis_url))
     a = start_script(path, cwd=tmp_path, env=QUIET)
     b = start_script(path, cwd=tmp_path, env=QUIET)
     with a, b:
+        wait_nodes(redis_url, 2, "netspy:NewsSpider")
+        both_there.set()
         results = [a.finish(60).check(), b.finish(60).check()]
     assert_each_page(news, 1)
     done = [result.summary["request_ok"] for result in results]
@@ -188,7 +192,7 @@ def test_a_new_run_id_each_time_crawls_everything_each_time(news, redis_url, red
     main_py(tmp_path, placed(NEWS, news, redis_url))
     for times in (1, 2):
         began = int(time.time())
-        assert wait_until(lambda: int(time.time()) > began, 2)
+        assert wait_until(lambda: int(time.time()) > began, 10)
         shell(NEW_RUN, tmp_path, redis_url)
         assert_each_page(news, times)
     client = redis_server.client()

@@ -37,7 +37,7 @@ class Shop(mw.TaskSpider):
         yield mw.Request(f"{SITE}/p/{id}/more", callback=self.more, cb_kwargs={"id": id})
 
     def more(self, request, response, id):
-        time.sleep(float(os.environ.get("SLOW", "0")))
+        time.sleep(60 if id >= int(os.environ.get("STUCK_FROM", "1000")) else float(os.environ.get("SLOW", "0")))
         yield Page(id=id)
 
 
@@ -49,6 +49,9 @@ class Page(mw.Item):
 if __name__ == "__main__":
     Shop().start()
 """
+
+UNHURRIED = SPIDER.replace("HEARTBEAT_STALE=1.5", "HEARTBEAT_STALE=10")
+"""Where no node dies: who gets no processor for a while doesn't count as dead."""
 
 
 def stored(folder):
@@ -128,7 +131,7 @@ KINDS = ["rabbitmq", "kafka", "table"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_task_is_served_and_none_is_left_in_the_source(kind, request, workdir):
     place = Place(kind, request, 40)
-    result = run_script(SPIDER, env=place.env, cwd=workdir, timeout=100).check(0)
+    result = run_script(UNHURRIED, env=place.env, cwd=workdir, timeout=100).check(0)
     assert stored(workdir) == list(range(40))
     assert result.summary["tasks_taken"] == 40
     assert place.left() == 0
@@ -138,8 +141,8 @@ def test_every_task_is_served_and_none_is_left_in_the_source(kind, request, work
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_node_killed_in_the_middle_leaves_no_task_undone(kind, request, workdir):
     place = Place(kind, request, 60)
-    with start_script(SPIDER, env={**place.env, "SLOW": "0.1"}, cwd=workdir) as node:
-        wait_until(lambda: len(stored(workdir)) >= 5, 60)
+    with start_script(SPIDER, env={**place.env, "SLOW": "0.1", "STUCK_FROM": "50"}, cwd=workdir) as node:
+        assert wait_until(lambda: len(stored(workdir)) >= 5, 60)
         node.kill()
         node.finish()
     assert len(stored(workdir)) < 60
@@ -168,7 +171,7 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing_and_hangs_nothing(
         }
         settings = Settings(TASK_SOURCE=source)
         asked(settings, lambda made: made.add([{"id": n} for n in range(60)]))
-        with start_script(SPIDER, env={**env, "SLOW": "0.1"}, cwd=workdir) as node:
+        with start_script(UNHURRIED, env={**env, "SLOW": "0.1"}, cwd=workdir) as node:
             # Pages, not rows: these are written in batches, when on a busy machine few tasks are left in hand.
             assert wait_until(lambda: numbered.total >= 5, 60)
             broker.kill(**kept)
