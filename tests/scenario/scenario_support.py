@@ -1,18 +1,14 @@
-"""The spider that scenarios run as a script, how to read what it stored, and how to begin when all nodes are there."""
+"""The spider that scenarios run as a script, how to read what it stored, and how to wait for its nodes."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
-import threading
 from pathlib import Path
-from typing import Any
 
 from netspy.redisio.client import sync_client
 from netspy.settings import Settings
 from netspy.testing.leash import wait_until
-from netspy.testing.site import LocalSite
 
 SPIDER = """
 import os, sys, time
@@ -58,19 +54,6 @@ def urls(folder: Path) -> list[str]:
 def lines(path: Path) -> list[dict]:
     """The objects of a JSONL file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def hold(site: LocalSite, path: str, body: Any = "<p>", **options: Any) -> threading.Event:
-    """Answer `path` as `site.route` would, but not before the event that this returns is set."""
-    opened = threading.Event()
-
-    async def answer(request: Any) -> Any:
-        while not opened.is_set():
-            await asyncio.sleep(0.01)
-        return body(request) if callable(body) else body
-
-    site.route(path, answer, **options)
-    return opened
 
 
 def wait_nodes(redis_url: str, count: int, ns: str = "netspy:Pages") -> None:

@@ -12,7 +12,6 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
-from scenario_support import hold
 
 import netspy as mw
 from netspy.assembly.batch import Marks, _Waiting
@@ -27,6 +26,7 @@ from netspy.testing.clock import FakeClock
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import start_script
 from support.batch_tables import CREATE, admin
+from support.gate import Gate
 
 QUICK = {
     "TASK_POLL_INTERVAL": 0.05,
@@ -446,14 +446,14 @@ def test_the_documented_example_with_a_resident_master_batch_after_batch(redis_u
 def test_a_worker_that_does_not_stay_leaves_when_nothing_is_left_and_no_master_lives(redis_url, numbered):
     table = fill(numbered, 3)
     # The next batch is due by then: the master must not see this one end.
-    master_is_dead = hold(numbered, "/p/2", "<h1>slow</h1>")
+    last_page = Gate(numbered, "/p/2")
     with begin("monitor", redis_url, table) as master:
         master.wait_line("batch 1 is open")
         with begin("worker", redis_url, table) as worker:
             numbered.wait_hits(3)
             master.kill()
             assert wait_until(lambda: not master.alive, 20)
-            master_is_dead.set()
+            last_page.open()
             # The last task is still at work, and its end is the worker's own business.
             assert wait_until(
                 lambda: ask("SELECT count(*) FROM crawl_task WHERE batch_status = 1") == [(3,)], 30

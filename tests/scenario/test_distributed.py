@@ -7,10 +7,11 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-from scenario_support import SPIDER, hold, urls, wait_nodes
+from scenario_support import SPIDER, urls, wait_nodes
 
 from netspy.testing.runner import start_script
 from netspy.testing.site import LocalSite
+from support.gate import Gate
 
 pytestmark = pytest.mark.slow
 
@@ -29,13 +30,13 @@ def assert_each_once(site: LocalSite, n: int) -> None:
 
 
 def test_two_nodes_started_in_the_same_second_share_without_overlap(numbered, redis_url, tmp_path):
-    both_there = hold(numbered, "/p/", prefix=True)
+    gate = Gate(numbered, "/p/")
     common = env(numbered, redis_url, PAGES="63", PARSE_SLEEP="0.1", NETSPY_SPIDER_THREAD_COUNT="4")
     a = start_script(SPIDER, env=common, cwd=tmp_path)
     b = start_script(SPIDER, env=common, cwd=tmp_path)
     with a, b:
         wait_nodes(redis_url, 2)
-        both_there.set()
+        gate.open()
         results = [a.finish(60).check(), b.finish(60).check()]
     done = [result.summary["request_ok"] for result in results]
     assert sum(done) == 63

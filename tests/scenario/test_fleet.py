@@ -8,11 +8,12 @@ import time
 
 import pytest
 from demo_support import nodes_of, state_of
-from scenario_support import SPIDER, hold, urls, wait_nodes
+from scenario_support import SPIDER, urls, wait_nodes
 
 from netspy.redisio.embedded import EmbeddedRedis
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import start_script
+from support.gate import Gate
 
 pytestmark = pytest.mark.slow
 
@@ -145,7 +146,7 @@ def test_output_comes_whole_and_log_lines_say_which_node(numbered, redis_url, tm
         '        print("page " + request.url + " " + "x" * 5000)\n        self.logger.info("did it")\n        yield {',
         1,
     )
-    both_there = hold(numbered, "/p/", prefix=True)
+    gate = Gate(numbered, "/p/")
     common = env(
         numbered,
         redis_url,
@@ -156,7 +157,7 @@ def test_output_comes_whole_and_log_lines_say_which_node(numbered, redis_url, tm
     )
     with start_script(source, env=common, cwd=tmp_path) as script:
         wait_nodes(redis_url, 2)
-        both_there.set()
+        gate.open()
         result = script.finish(60).check()
     pages = [line for line in result.stdout.splitlines() if line.startswith("page ")]
     assert len(pages) == 200

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
-from threading import Event
 
 import pytest
-from scenario_support import SPIDER, hold, urls, wait_nodes
+from scenario_support import SPIDER, urls, wait_nodes
 
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import Result, start_script
 from netspy.testing.servers import RedisServer
 from netspy.testing.site import LocalSite
+from support.gate import Gate
 
 pytestmark = pytest.mark.slow
 
@@ -36,16 +36,15 @@ def run(
 
 
 def run_two(
-    site: LocalSite, redis_url: str, folder: Path, source: str, both_there: list[Event], **env: str
+    site: LocalSite, redis_url: str, folder: Path, source: str, gate: Gate, **env: str
 ) -> list[Result]:
-    """Two nodes; the events are set when both have joined the run."""
+    """Two nodes; the gate opens when both have joined the run."""
     common = {"SITE": site.url("").rstrip("/"), "NETSPY_REDIS_URL": redis_url, **env}
     a = start_script(source, env=common, cwd=folder)
     b = start_script(source, env=common, cwd=folder)
     with a, b:
         wait_nodes(redis_url, 2)
-        for event in both_there:
-            event.set()
+        gate.open()
         return [a.finish(60).check(), b.finish(60).check()]
 
 
@@ -215,7 +214,7 @@ def test_the_index_lists_runs_by_their_first_start(numbered, redis_url, redis_se
 def test_a_page_that_two_nodes_find_is_fetched_once_only_by_a_shared_filter(
     site, redis_url, tmp_path, filter_, fetched
 ):
-    pages = [hold(site, f"/p/{n}", '<a href="/same">x</a>', delay=0.3) for n in range(8)]
+    gate = Gate(site, "/p/", delay=0.3, body=lambda _request: '<a href="/same">x</a>')
     site.route("/same", "<p>")
     env = {
         "NETSPY_DEDUP_FILTER": filter_,
@@ -223,7 +222,7 @@ def test_a_page_that_two_nodes_find_is_fetched_once_only_by_a_shared_filter(
         "NETSPY_COLLECTOR_TASK_COUNT": "1",
         "PAGES": "8",
     }
-    results = run_two(site, redis_url, tmp_path, LINKS, pages, **env)
+    results = run_two(site, redis_url, tmp_path, LINKS, gate, **env)
     assert [result.summary["request_ok"] >= 1 for result in results] == [True, True]
     assert site.hits("/same") == fetched
     for result in results:
@@ -236,10 +235,12 @@ def test_a_page_that_two_nodes_find_is_fetched_once_only_by_a_shared_filter(
 def test_a_filling_filter_is_told_once_for_the_whole_cluster_and_a_full_one_once_more(
     site, redis_url, tmp_path
 ):
-    pages = [
-        hold(site, f"/p/{n}", "".join(f'<a href="/d/{n}-{i}">x</a>' for i in range(10)), delay=0.05)
-        for n in range(20)
-    ]
+    gate = Gate(
+        site,
+        "/p/",
+        delay=0.05,
+        body=lambda page: "".join(f'<a href="/d/{page.path[3:]}-{i}">x</a>' for i in range(10)),
+    )
     site.route("/d/", "<p>", prefix=True, delay=0.05)
     told = tmp_path / "told"
     source = LINKS.replace(
@@ -252,7 +253,7 @@ def test_a_filling_filter_is_told_once_for_the_whole_cluster_and_a_full_one_once
         "PAGES": "20",
         "NETSPY_SPIDER_THREAD_COUNT": "4",
     }
-    results = run_two(site, redis_url, tmp_path, source, pages, **env)
+    results = run_two(site, redis_url, tmp_path, source, gate, **env)
     assert min(result.summary["request_ok"] for result in results) > 20
     kinds = Counter(line.split()[0] for line in told.read_text().splitlines())
     assert kinds == {"dedup_fill": 1, "dedup_full": 1}

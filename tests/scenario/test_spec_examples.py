@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
-from scenario_support import hold, wait_nodes
+from scenario_support import wait_nodes
 
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import run_command, run_script, start_script
 from netspy.testing.servers import RedisServer
 from netspy.testing.site import LocalSite
+from support.gate import Gate
 
 pytestmark = pytest.mark.slow
 
@@ -111,13 +112,14 @@ def assert_each_page(site: LocalSite, times: int) -> None:
 
 def test_the_program_runs_as_written_and_on_two_machines(news, redis_url, tmp_path):
     # The default limit of 8 requests per site holds on each node.
-    both_there = hold(news, "/news", delay=0.25)
+    news.unroute("/news")
+    gate = Gate(news, "/news", delay=0.25)
     path = main_py(tmp_path, placed(NEWS, news, redis_url))
     a = start_script(path, cwd=tmp_path, env=QUIET)
     b = start_script(path, cwd=tmp_path, env=QUIET)
     with a, b:
         wait_nodes(redis_url, 2, "netspy:NewsSpider")
-        both_there.set()
+        gate.open()
         results = [a.finish(60).check(), b.finish(60).check()]
     assert_each_page(news, 1)
     done = [result.summary["request_ok"] for result in results]
