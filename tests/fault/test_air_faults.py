@@ -63,8 +63,8 @@ def test_killed_at_any_step_keeps_what_was_stored_and_the_next_run_completes_it(
 
 def test_stopped_half_way_through_the_seeding_it_seeds_on_and_repeats_nothing(begin_air, site, note):
     expected = serve_pages(site)
-    run = begin_air(SEED_SLEEP="0.03")
-    node = run.node()
+    run = begin_air()
+    node = run.node(SEED_SLEEP="0.2")
     site.wait_hits(60)
     stop(run, node)
     assert not site.hits("/l/39"), "it was still seeding"

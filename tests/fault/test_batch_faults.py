@@ -21,6 +21,7 @@ from task_support import (
 from netspy.testing.leash import wait_until
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.servers import RedisCluster
+from support.gate import Gate
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
@@ -152,12 +153,14 @@ def test_a_worker_killed_at_any_step_leaves_no_task_done_whose_rows_are_not_stor
 
 
 def test_w5_a_worker_killed_at_44_of_100_costs_seconds(either_url, crawl, site, note):
-    run = crawl(either_url, 100, delay=0.02, BATCH_LOST_TASK_STALE="8", SPIDER_THREAD_COUNT="8")
+    run = crawl(either_url, 100, BATCH_LOST_TASK_STALE="8", SPIDER_THREAD_COUNT="8")
+    gate = Gate(site, "/t/", after=60, delay=0.02)
     master = monitor(run)
     victim = worker(run)
     run.wait(lambda: settled(run) >= 44, "44 tasks are done")
     victim.kill()
     run.fault()
+    gate.open()
     assert not done_without_rows(run)
     one = worker(run)
     run.wait(lambda: settled(run) == 100, "100 of 100", 60)
@@ -171,19 +174,25 @@ def test_w5_a_worker_killed_at_44_of_100_costs_seconds(either_url, crawl, site, 
 def test_of_two_masters_one_acts_and_one_that_was_frozen_changes_nothing_when_it_wakes(
     either_url, crawl, site, note
 ):
-    run = crawl(either_url, 60, delay=0.05, SPIDER_THREAD_COUNT="2")
+    run = crawl(either_url, 60, SPIDER_THREAD_COUNT="2")
+    gate = Gate(site, "/t/", after=30, delay=0.05)
     one = worker(run)
     masters = [monitor(run, "monitor"), monitor(run, "monitor")]
-    run.wait(lambda: run.client.exists("netspy:Crawl:batch_monitor_lock"), "there is a master")
     site.wait_hits(5)
-    holder = run.client.get("netspy:Crawl:batch_monitor_lock").decode().split()[2]
-    first = next(m for m in masters if holder.endswith(f":{m.pid}"))
+
+    def is_master(node):
+        held = run.client.get("netspy:Crawl:batch_monitor_lock")
+        return held is not None and held.decode().split()[2].endswith(f":{node.pid}")
+
+    run.wait(lambda: any(map(is_master, masters)), "there is a master")
+    first = next(filter(is_master, masters))
     second = next(m for m in masters if m is not first)
     second.wait_line("standing by")
     freeze_without_locks(run, first)
     run.fault()
     second.wait_line("master of Crawl")
     run.recovered()
+    gate.open()
     fence = query(run.folder, "SELECT token FROM crawl_task_batch_fence")
     first.cont()
     first.wait_line("was lost")
@@ -198,7 +207,7 @@ def test_of_two_masters_one_acts_and_one_that_was_frozen_changes_nothing_when_it
 
 
 def test_a_single_run_beside_a_master_leaves_with_a_code_of_its_own_and_names_it(either_url, crawl):
-    run = crawl(either_url, 3)
+    run = crawl(either_url, 3, HEARTBEAT_STALE="60")
     first = monitor(run, "monitor")
     first.wait_line("master of Crawl")
     result = monitor(run).finish(30).check(8)
@@ -211,18 +220,24 @@ def test_a_single_run_beside_a_master_leaves_with_a_code_of_its_own_and_names_it
 
 
 def test_w22_a_stopped_master_gives_its_lock_up_and_the_next_one_works_at_once(either_url, crawl, site, note):
-    run = crawl(either_url, 40, delay=0.05, HEARTBEAT_STALE="60", SPIDER_THREAD_COUNT="2")
+    run = crawl(either_url, 40, HEARTBEAT_STALE="60", SPIDER_THREAD_COUNT="2")
+    gate = Gate(site, "/t/", after=20, delay=0.05)
     one = worker(run)
     first = monitor(run, "monitor")
+    first.wait_line("master of Crawl")
+    second = monitor(run, "monitor")
+    second.wait_line("standing by")
     site.wait_hits(5)
     first.terminate()
     run.fault()
-    run.finish(first, code=143)
-    assert run.client.exists("netspy:Crawl:batch_monitor_lock") == 0
-    second = monitor(run)
     second.wait_line("master of Crawl")
     assert run.recovered() < SLACK, "it has not waited for a lock of 60 s to run out"
-    note("W22", run, finish(run, second, workers=[one], tasks=40, fetched_twice=0))
+    run.finish(first, code=143)
+    gate.open()
+    run.wait(lambda: records(run.folder)[-1][3] == 1, "the batch is done", 60)
+    second.terminate()
+    run.finish(second, code=143)
+    note("W22", run, finish(run, workers=[one], tasks=40, fetched_twice=0))
 
 
 # -- W4

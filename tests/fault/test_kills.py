@@ -7,6 +7,7 @@ import time
 import pytest
 
 from netspy.testing.faults import PAGES, serve_pages
+from support.gate import Gate
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
@@ -31,13 +32,22 @@ SLACK = 6.0  # seconds; the machine may be busy
 )
 def test_a_node_killed_at_any_step_loses_nothing(row, crash_at, either_url, begin, site, note):
     expected = serve_pages(site, delay=0.02)
+    # Most of the crawl is left for the victim, however late it starts.
+    gate = Gate(site, after=60, delay=0.02, holds=lambda request: request.headers["user-agent"] == "survivor")
     run = begin(either_url, SEED_SLEEP="0.02")
     victim = run.node(crash_at=crash_at)
-    survivor = run.node()
+    survivor = run.node(USER_AGENT="survivor")
     run.wait_killed(victim)
+    gate.open()
     assert run.wait_taken_over(victim) < STALE + SLACK
     run.finish(survivor)
     note(row, run, run.check(expected, fetched_twice=HELD))
+
+
+TOLD = PAGES.replace(
+    '            time.sleep(env("SEED_SLEEP"))\n',
+    '            time.sleep(env("SEED_SLEEP"))\n            while not os.path.exists("go"): time.sleep(0.01)\n',
+)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -45,14 +55,23 @@ def test_a_seeder_killed_half_way_is_replaced_and_every_seed_is_crawled_once(
     count, either_url, begin, site, note
 ):
     expected = serve_pages(site, 40, 2)
-    run = begin(either_url, SEED_SLEEP="0.03", SPIDER_SEEDING_TTL="1.0")
+    assert TOLD != PAGES
+    run = begin(either_url, TOLD, SEED_SLEEP="0.03", SPIDER_SEEDING_TTL="2.0")
+
+    def lock():
+        return run.client.get("netspy:Pages:lock:seed") or b""
+
     seeder = run.node(crash_at=f"seed_put:{count}")
-    run.wait_killed(seeder)
-    lock = run.client.get("netspy:Pages:lock:seed")
-    assert lock.startswith(b"seeding ")
+    run.wait(lambda: lock().startswith(b"seeding "), "it seeds")
     heir = run.node()
-    run.wait(lambda: (run.client.get("netspy:Pages:lock:seed") or lock) != lock, "somebody else seeds")
-    assert run.recovered() < 1.0 + SLACK
+    run.wait(lambda: run.node_ids(heir), "the other node is there")
+    whose = lock()
+    assert whose.startswith(b"seeding ")
+    (run.folder / "go").touch()
+    run.wait_killed(seeder)
+    assert not lock().startswith(b"seeded"), "not all seeds are put"
+    run.wait(lambda: lock() not in {b"", whose}, "somebody else seeds")
+    assert run.recovered() < 2.0 + SLACK
     [result] = run.finish(heir)
     report = run.check(expected, fetched_twice=HELD)
     assert result.summary["dedup_dropped"] >= 1, "what the dead seeder had put is known"
@@ -61,12 +80,14 @@ def test_a_seeder_killed_half_way_is_replaced_and_every_seed_is_crawled_once(
 
 def test_when_every_node_is_killed_a_new_one_resumes_and_finishes(either_url, begin, site, note):
     expected = serve_pages(site, delay=0.02)
+    gate = Gate(site, after=200, delay=0.02)
     run = begin(either_url)
     nodes = [run.node() for _ in range(3)]
     site.wait_hits(60)
     for node in nodes:
         node.kill()
     run.fault()
+    gate.open()
     for node in nodes:
         node.finish(10).check(-9)
     fetched = site.total
@@ -81,13 +102,14 @@ def test_with_the_default_lease_of_ten_minutes_the_dead_nodes_work_is_taken_over
     either_url, begin, site, note
 ):
     expected = serve_pages(site, delay=0.05)
+    gate = Gate(site, after=60, delay=0.05)
     run = begin(either_url, SPIDER_TASK_LEASE="600")
     victim, survivor = run.node(), run.node()
     site.wait_hits(40)
-    run.wait(lambda: run.leases_of(victim) and run.leases_of(survivor), "both nodes have work")
+    run.wait(lambda: run.leases_of(victim) and run.leases_of(survivor), "both nodes have work, and keep it")
     victim.kill()
     run.fault()
-    assert run.leases_of(victim)
+    gate.open()
     assert run.wait_taken_over(victim) < STALE + SLACK
     run.finish(survivor)
     note("11b", run, run.check(expected, fetched_twice=HELD))
@@ -100,7 +122,9 @@ def test_a_node_started_on_the_same_machine_takes_over_at_once(either_url, begin
     run = begin(either_url, LISTS="10", HEARTBEAT_INTERVAL="3", HEARTBEAT_STALE="15", SPIDER_THREAD_COUNT="8")
     victim = run.node()
     site.wait_hits(30)
-    run.wait(lambda: run.client.get("netspy:Pages:lock:seed").startswith(b"seeded"), "the seeding is over")
+    run.wait(
+        lambda: (run.client.get("netspy:Pages:lock:seed") or b"").startswith(b"seeded"), "the seeding is over"
+    )
     victim.kill()
     run.fault()
     victim.finish(10).check(-9)
@@ -183,6 +207,8 @@ def crawl_with_kills(kills, lists, links, either_url, begin, site, note):
     """A node killed so many seconds after its first fetch, again and again; the last one finishes."""
     expected = {url for url in serve_pages(site, lists, links, delay=0.02) if "/d/" in url}
     source = PAGES.replace("        if int(request.url", "        if 0 and int(request.url")
+    # It can't come to its end before the last kill, should that be late.
+    gate = Gate(site, after=lists * links * 7 // 8, delay=0.02)
     run = begin(either_url, source, SPIDER_THREAD_COUNT="8", SPIDER_MAX_UNACKED="2000")
     for seconds in kills:
         fetched = site.total
@@ -192,6 +218,7 @@ def crawl_with_kills(kills, lists, links, either_url, begin, site, note):
             assert node.alive, "killed in the middle of its work"
             node.kill()
         run.fault()
+    gate.open()
     fetched = site.total
     last = run.node()
     run.wait(lambda: site.total > fetched, "it fetches")

@@ -9,7 +9,6 @@ import pytest
 from netspy.testing.leash import wait_until
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.runner import start_script
-from netspy.testing.servers import free_port
 
 SOURCE = """
 import netspy as mw
@@ -28,7 +27,8 @@ Waits().start()
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"]
 )
 def test_a_stop_while_waiting_for_redis_at_the_start_is_a_stop_and_no_lost_store(tmp_path, number, code):
-    with FaultProxy("127.0.0.1", free_port()) as nobody:
+    with FaultProxy() as nobody:
+        nobody.cut()
         env = {
             "NETSPY_REDIS_URL": nobody.redis_url(),
             "NETSPY_REDIS_START_TIMEOUT": "60",

@@ -7,6 +7,8 @@ import sqlite3
 import pytest
 from task_support import HEAD, NOTHING, QUICK, TASKS, failed_tasks, left_in_list, push, serve_tasks
 
+from support.gate import Gate
+
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
 STALE = 1.5
@@ -63,12 +65,15 @@ def test_a_node_killed_after_it_took_tasks_loses_none(crash_at, either_url, shop
 
 def test_w2_300_of_300_with_a_node_killed_in_the_middle(either_url, shop, site, note):
     expected = serve_tasks(site, 300, delay=0.01)
+    gate = Gate(site, "/t/", after=130, delay=0.01)
     run = shop(either_url, TASK_BATCH_SIZE="50")
     push(run, 300)
     victim, survivor = run.node(), run.node()
     site.wait_hits(120)
+    run.wait(lambda: run.leases_of(victim) and run.leases_of(survivor), "both have work")
     victim.kill()
     run.fault()
+    gate.open()
     assert run.wait_taken_over(victim) < STALE + SLACK
     run.finish(survivor)
     report = run.check(expected, fetched_twice=HELD)
@@ -136,7 +141,8 @@ def test_tasks_added_on_a_page_are_there_before_the_page_is_done(crash_at, eithe
     push(run, 20)
     run.wait_killed(run.node(crash_at=crash_at))
     if crash_at == "after_actions":
-        assert run.client.llen("netspy:shop:tasks") > 0
+        left = left_in_list(run)
+        assert left["waiting"] + left["taken"] > 0
         assert run.count("z_inflight") > 0, "their page is not acked"
     run.finish(run.node())
     run.recovered()
@@ -224,17 +230,19 @@ def test_a_task_that_kills_its_process_every_time_fails_and_its_neighbours_do_no
 def test_redis_killed_and_back_in_the_middle_loses_no_task(either_binary, own_server, shop, site, note):
     server = own_server(either_binary, appendfsync="everysec")
     expected = serve_tasks(site, 200, delay=0.02)
+    gate = Gate(site, "/t/", after=100, delay=0.02)
     run = shop(server.url)
     push(run, 200)
-    run.node(), run.node()
+    nodes = [run.node(), run.node()]
     site.wait_hits(60)
     server.kill()
     run.fault()
     server.restart()
     fetched = site.total
+    gate.open()
     run.wait(lambda: site.total > fetched + 10, "the crawl goes on")
     run.recovered()
-    run.finish()
+    run.finish(*nodes)
     report = run.check(expected, fetched_twice=2 * HELD)
     assert left_in_list(run) == NOTHING
     note("40", run, report)

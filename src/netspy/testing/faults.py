@@ -62,6 +62,8 @@ QUICK: dict[str, str] = {
 
 
 FAILED_FILE = "failed_requests.jsonl"
+_LOCKED_S = 30.0
+"""How long a node may be writing into the SQLite file while a test wants to read it."""
 
 
 class FaultReport(NamedTuple):
@@ -274,11 +276,13 @@ class FaultRun:
         path = self.folder / self._env["SQLITE_PATH"]
         if not path.exists():
             return Counter()
-        with closing(sqlite3.connect(path)) as db:
+        with closing(sqlite3.connect(path, timeout=_LOCKED_S)) as db:
             try:
                 return Counter(str(row[0]) for row in db.execute(f'SELECT "{self.key}" FROM "{self.table}"'))  # noqa: S608 - the test's own names
-            except sqlite3.OperationalError:  # no batch was stored yet
-                return Counter()
+            except sqlite3.OperationalError as error:
+                if "no such table" not in str(error):
+                    raise
+                return Counter()  # no batch was stored yet
 
     def written(self) -> Counter[str]:
         """Whole lines per key in the file. Raises ValueError for a line that isn't JSON."""
