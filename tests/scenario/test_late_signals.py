@@ -45,7 +45,11 @@ def begin(site, tmp_path):
 
     def start(source):
         script = start_script(source, env={"SITE": site.url("").rstrip("/")}, cwd=tmp_path)
-        site.wait_hits(1)
+        try:
+            site.wait_hits(1, 60)
+        except TimeoutError:
+            script.kill(group=True)
+            raise AssertionError(script.finish().stderr) from None
         return script
 
     return start
