@@ -31,7 +31,8 @@ class Page(mw.Item):
 class Pages(mw.Spider):
     __custom_setting__ = dict(
         PROGRESS="off", CONCURRENT_REQUESTS_PER_DOMAIN=0, RETRY_BACKOFF=0.01, SPIDER_MAX_RETRY_TIMES=1,
-        HEARTBEAT_INTERVAL=0.3, HEARTBEAT_STALE=1.2, ITEM_PIPELINES=["netspy.pipelines.jsonl.JsonlPipeline"],
+        ITEM_PIPELINES=["netspy.pipelines.jsonl.JsonlPipeline"],
+        HEARTBEAT_INTERVAL=float(os.environ.get("BEAT", "0.3")), HEARTBEAT_STALE=float(os.environ.get("STALE", "15")),
     )
 
     def start_requests(self):
@@ -118,7 +119,12 @@ class Rig:
         return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
 
 
-def until(condition: Callable[[], Any], timeout: float = 30.0) -> None:
+SOON_STALE = "1.2"
+"""STALE of tests that wait until a killed node is known to be dead. In all others a node that the machine keeps from its
+heartbeats for a second must not look dead."""
+
+
+def until(condition: Callable[[], Any], timeout: float = 60.0) -> None:
     """Look until it holds; a look is a process of its own, so it is no busy wait."""
     end = time.monotonic() + timeout
     while not condition():

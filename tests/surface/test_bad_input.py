@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from netspy.assembly import shared
 from netspy.cli import main
 from netspy.observe.log import without_passwords
 from netspy.testing.runner import run_script, start_script
-from netspy.testing.servers import RedisServer
+from netspy.testing.servers import RedisServer, free_port
 
 CASES = {
     case["id"]: case
@@ -98,22 +97,19 @@ def assert_one_line(ended, code, outcome, *pieces):
 # -- Redis -----------------------------------------------------------------------------------------------------
 
 
-def closed_port():
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        return closed.getsockname()[1]
-
-
 def redis_spider(home, url, **keywords):
     return lambda: Shared(site=home, REDIS_URL=url, REDIS_START_TIMEOUT=0.3, **keywords)
 
 
 def test_a_redis_that_is_not_there_case_cli_04_a(start, home):
     assert CASES["CLI-04"]["input"]["a"] == "Redis unreachable at start"
-    port = closed_port()
-    began = time.monotonic()
-    ended = start(redis_spider(home, f"redis://:hunter2@127.0.0.1:{port}/0"))
-    assert time.monotonic() - began < 5
+    port = free_port()
+    took = []
+    for _ in range(2):  # the first may be the one that loads the modules
+        began = time.monotonic()
+        ended = start(redis_spider(home, f"redis://:hunter2@127.0.0.1:{port}/0"))
+        took.append(time.monotonic() - began)
+    assert min(took) < 5
     assert_one_line(ended, 5, "store_lost", f"127.0.0.1:{port}", "REDIS_URL", "***")
     assert "hunter2" not in ended.err + ended.out
 
@@ -129,9 +125,9 @@ def test_a_misspelt_setting_as_an_argument_of_the_spider_is_told(start, home):
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_start_that_waits_for_redis_says_for_what_and_how_long(start, home, processes, monkeypatch):
-    monkeypatch.setattr(shared, "START_NOTICE_S", 0.3)
+    monkeypatch.setattr(shared, "START_NOTICE_S", 0.0)
     spider = Shared(
-        site=home, REDIS_URL=f"redis://:hunter2@127.0.0.1:{closed_port()}/0", REDIS_START_TIMEOUT=1.0
+        site=home, REDIS_URL=f"redis://:hunter2@127.0.0.1:{free_port()}/0", REDIS_START_TIMEOUT=1.0
     )
     ended = start(lambda: spider, processes=processes)
     assert ended.code == 5
@@ -146,17 +142,18 @@ def test_a_start_that_waits_for_its_task_source_says_so(start, redis_url, monkey
         def task_requests(self, task):
             return []
 
-    monkeypatch.setattr(shared, "START_NOTICE_S", 0.3)
-    url = f"amqp://u:hunter2@127.0.0.1:{closed_port()}/"
-    ended = start(lambda: Tasks(REDIS_URL=redis_url, TASK_SOURCE=url, REDIS_START_TIMEOUT=1.0))
+    # Time enough to join the run on Redis, else the notice is about that; and as much again for the notice to come.
+    monkeypatch.setattr(shared, "START_NOTICE_S", 1.5)
+    url = f"amqp://u:hunter2@127.0.0.1:{free_port()}/"
+    ended = start(lambda: Tasks(REDIS_URL=redis_url, TASK_SOURCE=url, REDIS_START_TIMEOUT=3.0))
     assert ended.code == 5
     waits, _ = ended.lines
-    assert "the task source does not answer; waiting for it, at most 1 s" in waits
+    assert "the task source does not answer; waiting for it, at most 3 s" in waits
     assert "hunter2" not in ended.err
 
 
 def test_a_redis_that_is_not_there_for_several_processes(start, home):
-    port = closed_port()
+    port = free_port()
     ended = start(redis_spider(home, f"redis://127.0.0.1:{port}/0"), processes=2)
     assert_one_line(ended, 5, "store_lost", f"127.0.0.1:{port}")
 
@@ -614,9 +611,11 @@ News().start()
             server.kill()
             script.wait_line("Redis is away")
             began = time.monotonic()
-            for _ in range(presses):
+            script.interrupt()
+            if presses == 2:
+                script.wait_line("Ctrl-C (SIGINT)")
+                began = time.monotonic()
                 script.interrupt()
-                time.sleep(0.2)
             result = script.finish(30)
             took = time.monotonic() - began
     assert took < (10 if presses == 1 else 2)

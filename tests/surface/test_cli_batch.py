@@ -17,7 +17,7 @@ from netspy.core.batch_store import MemoryBatchStore
 
 class CrawlTask(mw.BatchSpider):
     __custom_setting__ = dict(
-        PROGRESS="off", TASK_POLL_INTERVAL=0.1, BATCH_MONITOR_INTERVAL=0.2, HEARTBEAT_INTERVAL=0.3, HEARTBEAT_STALE=1.2,
+        PROGRESS="off", TASK_POLL_INTERVAL=0.1, BATCH_MONITOR_INTERVAL=0.2, HEARTBEAT_INTERVAL=0.3,
         ITEM_PIPELINES=["netspy.pipelines.jsonl.JsonlPipeline"], BATCH_STORE_URL=os.environ["TASKS"],
     )
 

@@ -147,6 +147,8 @@ class Store(SqlitePipeline):
     def save_items(self, table, items):
         die("cleaned", 3)
         stored = super().save_items(table, items)
+        with open("saved", "a") as file:
+            file.write(f"{len(items)}\\n")
         die("stored", 3)
         return stored
 """
@@ -161,7 +163,11 @@ def test_a_consumer_killed_at_any_step_loses_nothing(queue, point):
     command += ["-s", "ITEM_BATCH_SIZE=100", "-s", "SQLITE_PATH=out.db"]
     killed = queue.consume(*command, DIE=point, NETSPY_CRASH_AT=f"{point}:3")
     killed.check(-signal.SIGKILL)
-    assert sum(queue.stored().values()) == (200 if point in {"read", "cleaned"} else 300)
+    # Lists and streams give full batches; brokers give what has arrived by then.
+    saved = [int(line) for line in (queue.folder / "saved").read_text().split()]
+    assert sum(queue.stored().values()) == sum(saved)
+    assert sum(saved) < 250 if point == "read" else len(saved) == (2 if point == "cleaned" else 3)
+    assert max(saved) <= 100
     result = queue.consume(*command).check()
     assert queue.stored() == Counter(range(700))
     # What the killed one had stored and not acknowledged comes again; the key keeps it single.
@@ -173,7 +179,7 @@ def test_sigterm_stores_what_was_read_and_leaves_the_rest(queue):
     queue.write(books(3000, key=False))
     with queue.start("-o", "out.jsonl", "-s", "ITEM_BATCH_SIZE=20", "--table", "x") as running:
         path = queue.folder / "out.books.jsonl"
-        assert wait_until(lambda: path.exists() and path.stat().st_size > 1000, 30)
+        assert wait_until(lambda: path.exists() and path.stat().st_size > 1000, 60)
         running.signal(signal.SIGTERM)
         result = running.finish(30)
     result.check(143)
@@ -344,7 +350,7 @@ def test_a_queue_that_answers_nothing_holds_up_no_stop(kind, tmp_path):
         queue = Queue(kind, SimpleNamespace(getfixturevalue=found.__getitem__), tmp_path)
         queue.write(books(20))
         with queue.start("-o", "out.db") as running:
-            assert wait_until(lambda: len(queue.stored()) == 20, 30)
+            assert wait_until(lambda: len(queue.stored()) == 20, 60)
             server.pause()
             try:
                 running.signal(signal.SIGTERM)
@@ -367,7 +373,7 @@ def test_a_broker_that_goes_away_while_rows_are_written_and_stored_loses_none(ki
         queue = Queue(kind, SimpleNamespace(getfixturevalue=urls.__getitem__), tmp_path)
         with queue.start("-o", "out.db", "-s", "ITEM_BATCH_SIZE=50") as running:
             queue.write(books(200))
-            assert wait_until(lambda: len(queue.stored()) >= 100, 30)
+            assert wait_until(lambda: len(queue.stored()) >= 100, 60)
             server.kill(**({"groups": [queue.name]} if kind == "kafka" else {}))
             with ThreadPoolExecutor(1) as pool:
                 writing = pool.submit(

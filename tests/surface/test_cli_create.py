@@ -12,6 +12,8 @@ from netspy import settings
 from netspy.cli import main
 from netspy.cli.create import module_and_class
 from netspy.observe.summary import parse_line
+from netspy.redisio.keys import BatchNames
+from netspy.testing.leash import wait_until
 from netspy.testing.runner import start_script
 from support.batch_tables import CREATE, admin
 
@@ -259,7 +261,9 @@ def test_a_new_task_spider_works_off_what_is_pushed(create, workdir, site, redis
     assert "A page" in said
 
 
-def test_a_new_batch_spider_works_off_the_table_that_it_names(create, workdir, site, redis_url, sqlite_url):
+def test_a_new_batch_spider_works_off_the_table_that_it_names(
+    create, workdir, site, redis, redis_url, sqlite_url
+):
     site.route("/p/", "<title>A page</title>", prefix=True)
     create("-s", "hot-news", "--kind", "batch")
     with admin(sqlite_url) as connection:
@@ -272,6 +276,8 @@ def test_a_new_batch_spider_works_off_the_table_that_it_names(create, workdir, s
     with start_script(
         workdir / "master.py", cwd=workdir, env={f"NETSPY_{name}": value for name, value in given.items()}
     ) as master:
+        # A worker that finds neither a master nor a batch has nothing to do.
+        assert wait_until(lambda: redis.exists(BatchNames("netspy:HotNewsSpider").lock), 30)
         summary, said = crawl(workdir, "hot_news_spider.py", **given, TASK_POLL_INTERVAL="0.1")
         assert master.finish(30).check().summary["tasks_done"] == 1
     assert (summary.kind, summary.items) == ("batch", 1)

@@ -1,7 +1,7 @@
 """`netspy reset`: what it removes, that it asks, when it refuses, and that everything is crawled and stored again."""
 
 import pytest
-from cli_rig import one_line, until
+from cli_rig import SOON_STALE, one_line, until
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +76,9 @@ def test_dedup_alone_is_forgotten_so_that_the_next_run_crawls_known_pages_again(
 
 
 def test_it_refuses_while_nodes_are_alive_unless_forced(rig, pages, redis):
-    with rig.start("run", "main.py", PAGES="200", PARSE_SLEEP="0.3", NETSPY_SPIDER_THREAD_COUNT="1") as crawl:
+    with rig.start(
+        "run", "main.py", PAGES="2000", PARSE_SLEEP="0.3", NETSPY_SPIDER_THREAD_COUNT="1"
+    ) as crawl:
         pages.wait_hits(2)
         one_line(rig("reset", "main.py", "--yes"), 3, "1 live node of netspy:Pages", "--force")
         assert redis.exists("netspy:Pages:z_requests")
@@ -145,6 +147,7 @@ def test_nothing_to_remove_is_said_and_is_no_failure(rig):
 
 
 def test_an_interrupted_crawl_of_a_killed_node_can_be_reset_once_it_is_stale(rig, pages, redis):
+    rig.env["STALE"] = SOON_STALE
     with rig.start("run", "main.py", PAGES="50", PARSE_SLEEP="0.3", NETSPY_SPIDER_THREAD_COUNT="1") as crawl:
         pages.wait_hits(2)
         crawl.kill()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sqlite3
 from contextlib import closing
@@ -227,19 +226,23 @@ def test_a_command_line_that_can_not_be_is_said_in_one_line(air, arguments, code
 def test_a_replay_that_is_ended_in_the_middle_is_gone_on_with(air, how):
     """Killed or interrupted: nothing is lost, and keyed rows stand once."""
     (air.folder / "slow.py").write_text(
-        "import time\nfrom netspy.pipelines.sqlite import SqlitePipeline\n\n\n"
-        "class Slow(SqlitePipeline):\n    def save_items(self, table, items):\n        time.sleep(0.2)\n"
+        "import time\nfrom pathlib import Path\nfrom netspy.pipelines.sqlite import SqlitePipeline\n\n\n"
+        "class Slow(SqlitePipeline):\n    calls = 0\n\n    def save_items(self, table, items):\n        self.calls += 1\n"
+        "        while self.calls == 2 and not Path('go_on').exists():\n            time.sleep(0.01)\n"
         "        return super().save_items(table, items)\n"
     )
     dead = DeadLetterFile(air.folder / "failed_items.jsonl")
     dead.append(
         [DeadRow(Row("prices", {"n": n}, ("slow.Slow",), None, ("n",)), "away", 5.0) for n in range(4000)]
     )
-    running = air.start("retry", "--items")
     database = air.folder / "items.db"
-    until(lambda: database.exists() and "prices" in tables(database) and prices(air))
-    os.kill(running.pid, getattr(signal, f"SIG{how}"))
-    assert running.finish().returncode == (-9 if how == "KILL" else 130)
+    with air.start("retry", "--items") as running:
+        until(lambda: database.exists() and "prices" in tables(database) and prices(air))
+        running.signal(getattr(signal, f"SIG{how}"))
+        if how == "KILL":
+            running.finish().check(-9)
+        (air.folder / "go_on").touch()
+        assert running.finish().returncode == (-9 if how == "KILL" else 130)
     some = len(prices(air))
     assert 0 < some < 4000
     air("retry", "--items").check()

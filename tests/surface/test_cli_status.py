@@ -4,34 +4,27 @@ import json
 import signal
 
 import pytest
-from cli_rig import Rig, one_line, until
+from cli_rig import SOON_STALE, Rig, one_line, until
 
 from netspy.cli.rates import BeatRates
 from netspy.cluster.nodes import NodeInfo
 from netspy.cluster.status import Status
 from netspy.redisio.embedded import EmbeddedRedis
+from netspy.testing.leash import wait_until
 from netspy.testing.servers import RedisServer, free_port
 
 
 def test_a_running_crawl_shows_its_nodes_and_figures_and_a_stopped_one_what_is_left(rig, pages):
-    slow = {"PAGES": "900", "PARSE_SLEEP": "0.2", "NETSPY_SPIDER_THREAD_COUNT": "4"}
+    slow = {"PAGES": "4000", "PARSE_SLEEP": "0.2", "NETSPY_SPIDER_THREAD_COUNT": "4", "BEAT": "1"}
     seen = {}
 
-    def whole():
-        """Whether this look met both nodes in step: on a busy machine a beat may be late, or two come at once."""
-        seen.clear()
+    def both_at_work():
         seen.update(rig.status("main.py"))
-        nodes = seen["nodes"]
-        return (
-            seen["fingerprints"] == 900
-            and len(nodes) == 2
-            and all(node["rate"] and node["heartbeat_age"] < 1.2 for node in nodes)
-            and 2 < seen["rate"] < 100
-        )
+        return (seen["state"], [bool(node["rate"]) for node in seen["nodes"]]) == ("crawling", [True, True])
 
     with rig.start("run", "main.py", "-n", "2", **slow) as crawl:
-        pages.wait_hits(12)
-        until(whole)
+        pages.wait_hits(1)
+        until(both_at_work)
         shown = rig("status", "main.py").check().stdout
         crawl.interrupt()
         assert crawl.finish(30).returncode == 130
@@ -45,9 +38,10 @@ def test_a_running_crawl_shows_its_nodes_and_figures_and_a_stopped_one_what_is_l
     assert seen["in_flight"] > 0
     assert [node["alive"] for node in seen["nodes"]] == [True, True]
     assert len({node["pid"] for node in seen["nodes"]}) == 2
-    assert all(node["rate"] > 0 and node["heartbeat_age"] < 1.2 for node in seen["nodes"])
-    # Eight threads that sleep 0.2 s handle at most 40 pages a second; they do so in bursts, and beats are short here.
-    assert 2 < seen["rate"] < 100
+    assert all(0 <= node["heartbeat_age"] < 15 for node in seen["nodes"])
+    # Eight threads that sleep 0.2 s handle at most 40 pages a second; they do so in bursts.
+    assert 0 < seen["rate"] < 100
+    assert seen["rate"] == pytest.approx(sum(node["rate"] for node in seen["nodes"]))
     assert seen["eta"] == pytest.approx((seen["queued"] + seen["in_flight"] + seen["delayed"]) / seen["rate"])
     assert "state\tcrawling\n" in shown
     assert shown.count("\talive\t") == 2
@@ -55,8 +49,8 @@ def test_a_running_crawl_shows_its_nodes_and_figures_and_a_stopped_one_what_is_l
     assert "time left\t" in shown
     after = rig.status("main.py")
     assert (after["state"], after["nodes"], after["in_flight"]) == ("stopped", [], 0)
-    assert after["queued"] + after["done"] == 900
-    assert after["fingerprints"] == 900
+    assert after["queued"] + after["done"] == 4000
+    assert after["fingerprints"] == 4000
 
 
 def test_what_nodes_counted_is_shown_after_they_have_left(rig):
@@ -78,6 +72,7 @@ def test_what_nodes_counted_is_shown_after_they_have_left(rig):
 
 
 def test_a_killed_node_is_shown_as_dead_until_another_takes_over(rig, pages):
+    rig.env["STALE"] = SOON_STALE
     with rig.start("run", "main.py", PAGES="50", PARSE_SLEEP="0.3", NETSPY_SPIDER_THREAD_COUNT="1") as crawl:
         pages.wait_hits(2)
         crawl.kill()
@@ -167,10 +162,9 @@ def test_watching_goes_on_until_ctrl_c_which_is_no_failure(rig):
     rig("run", "main.py").check()
     with rig.start("status", "main.py", "--watch", "0.2", "--json") as watch:
         watch.wait_line('"done":8')
-        while watch.stdout.count("\n") < 3 and watch.alive:
-            pass
+        assert wait_until(lambda: watch.stdout.count("\n") >= 3, 30)
         watch.signal(signal.SIGINT)
-        result = watch.finish(10).check(0)
+        result = watch.finish(30).check(0)
     assert {json.loads(line)["state"] for line in result.stdout.splitlines()} == {"finished"}
     assert result.stderr == ""
     code, screen = rig.on_terminal("status", "main.py", "--watch", "0.2", until="finished")
@@ -189,7 +183,7 @@ def test_watching_outlives_a_redis_that_is_away_and_ends_when_the_job_is_reset(p
             watch.wait_line("Redis does not answer")
             own.restart()
             own.flush()
-            result = watch.finish(20).check(3)
+            result = watch.finish(30).check(3)
     assert "knows no job netspy:Pages" in result.stderr
 
 

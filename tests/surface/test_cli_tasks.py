@@ -21,7 +21,7 @@ import netspy as mw
 
 class Products(mw.TaskSpider):
     __custom_setting__ = dict(
-        PROGRESS="off", TASK_POLL_INTERVAL=0.1, HEARTBEAT_INTERVAL=0.3, HEARTBEAT_STALE=1.2, SPIDER_MAX_RETRY_TIMES=0,
+        PROGRESS="off", TASK_POLL_INTERVAL=0.1, HEARTBEAT_INTERVAL=0.3, SPIDER_MAX_RETRY_TIMES=0,
         ITEM_PIPELINES=["netspy.pipelines.jsonl.JsonlPipeline"],
     )
 

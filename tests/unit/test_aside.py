@@ -29,7 +29,7 @@ async def test_what_it_raises_is_the_callers_and_stop_iteration_does_not_leave_i
     with pytest.raises(ZeroDivisionError):
         await in_thread(lambda: 1 // 0)
     with pytest.raises(RuntimeError, match="no more"):
-        await asyncio.wait_for(in_thread(end_early), 5)
+        await asyncio.wait_for(in_thread(end_early), 30)
 
 
 async def test_calls_of_one_thread_come_in_order_and_never_two_at_a_time():
@@ -45,7 +45,7 @@ async def test_a_call_that_is_given_up_keeps_the_others_going():
     threads = Threads("few", 2)
     stuck = asyncio.ensure_future(threads.call(go_on.wait))
     await asyncio.sleep(0)
-    assert await asyncio.wait_for(threads.call(lambda: 7), 5) == 7
+    assert await asyncio.wait_for(threads.call(lambda: 7), 30) == 7
     stuck.cancel()
     go_on.set()
     await asyncio.gather(stuck, return_exceptions=True)
@@ -60,7 +60,11 @@ async def test_a_call_that_takes_long_is_told_once_and_one_that_does_not_is_not(
         told.append(1)
         go_on.set()
 
+    loop, timers = asyncio.get_running_loop(), []
+    real = loop.call_later
+    monkeypatch.setattr(loop, "call_later", lambda *told: timers.append(real(*told)) or timers[-1])
     assert await in_thread(lambda: go_on.wait(20), slow=slow)
-    assert await in_thread(lambda: "at once", slow=slow) == "at once"
-    await asyncio.sleep(0.1)
     assert told == [1]
+    monkeypatch.setattr("netspy.aside.SLOW_S", 600)
+    assert await in_thread(lambda: "at once", slow=slow) == "at once"
+    assert timers[1].cancelled()

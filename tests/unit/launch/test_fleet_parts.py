@@ -67,7 +67,7 @@ def relayed(monkeypatch):
         for piece in pieces:
             os.write(write, piece)
         os.close(write)
-        relay.join(10)
+        relay.join(30)
         assert not relay.is_alive()
         return out.getvalue()
 
@@ -95,7 +95,7 @@ def test_a_closed_stdout_does_not_end_the_relay(monkeypatch):
     relay.start()
     os.write(write, b"a line\n" * 10)
     os.close(write)
-    relay.join(10)
+    relay.join(30)
     assert not relay.is_alive()
 
 

@@ -85,7 +85,8 @@ def test_a_forgotten_await_is_told() -> None:
         asyncio.run(callback())
 
 
-def test_the_engine_of_one_context_is_not_anothers() -> None:
+def test_the_engine_of_one_context_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sub_download, "default", None)  # else it would be asked for the page
     other = contextvars.Context()
     other.run(sub_download.active.set, Engine())
     assert other.run(Request(URL).download) == ("blocking", URL)

@@ -54,13 +54,13 @@ class Screen:
                 self.text += data.decode("utf-8", "replace")
                 self.changed.notify_all()
 
-    def wait_for(self, pattern, seconds=10):
+    def wait_for(self, pattern, seconds=30):
         with self.changed:
             assert self.changed.wait_for(lambda: re.search(pattern, self.text, re.S), seconds), self.text
 
     def close(self):
         self.stream.close()
-        self.thread.join(10)
+        self.thread.join(30)
         os.close(self.main)
 
 
@@ -172,7 +172,7 @@ def test_a_terminal_that_goes_away_does_not_stop_the_crawl(screen):
     progress = PanelProgress(stream)
     stream.broken = True
     progress.update(SHOT)
-    progress._thread.join(10)
+    progress._thread.join(30)
     assert not progress._thread.is_alive()
     progress.update(SHOT)
     progress.close()
@@ -183,7 +183,7 @@ def test_a_terminal_that_stands_still_does_not_eat_the_memory(screen):
     progress = PanelProgress(screen.stream)
     try:
         progress._stop.set()
-        progress._thread.join(10)
+        progress._thread.join(30)
         for n in range(10_500):
             progress._above(f"line {n}\n")
         assert len(progress._waiting) == 10_000
