@@ -52,6 +52,13 @@ class Page(mw.Item):""",
     ).replace("Pages().start()", "Pages(pipelines=[Store, JsonlPipeline]).start()")
 
 
+def held_store(source: str = PAGES) -> str:
+    """The spider with a database that takes nothing until there is a file `there` in the run's folder."""
+    return slow_store(source).replace(
+        'time.sleep(env("STORE_SLEEP"))', 'while not os.path.exists("there"): time.sleep(0.02)'
+    )
+
+
 def limit_files(script: Script, size: int) -> None:
     """The largest file that a process may write, from now on: a disk that is full, or has room again."""
     resource.prlimit(script.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))

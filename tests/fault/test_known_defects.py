@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from fault_support import AIR_PAGES, HELD, PAGES, SEEDS, in_parse, serve_seeds, slow_store
+from fault_support import AIR_PAGES, HELD, PAGES, SEEDS, held_store, in_parse, serve_seeds
 
 from netspy.testing.faults import serve_pages
 from netspy.testing.leash import wait_until
@@ -90,10 +90,11 @@ def test_w10_an_outage_of_2_seconds_with_206_in_flight_is_waited_out_in_one_line
 ):
     server = own_server(either_binary, appendfsync="always")
     expected = serve_seeds(site, 400)
-    run = begin(server.url, slow_store(SEEDS), LISTS="400", SPIDER_MAX_UNACKED="206", STORE_SLEEP="1")
+    run = begin(server.url, held_store(SEEDS), LISTS="400", SPIDER_MAX_UNACKED="206")
     node = run.node()
     run.wait(lambda: run.count("z_inflight") >= 206, "206 are in flight: most wait for the database")
     server.kill()
+    (run.folder / "there").touch()
     node.wait_line("away")
     time.sleep(2.0)  # the figure
     server.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from fault_support import slow_store
+from fault_support import held_store
 
 from netspy.frontier.calls import script
 from netspy.testing.faults import FaultReport, check_last_line, serve_pages
@@ -143,10 +143,7 @@ def test_a_page_is_not_acked_when_redis_has_forgotten_the_links_that_it_led_to(
 
     expected = serve_pages(site, 4, 10)
     lists = Gate(site, "/l/", body=ten_links)
-    told = slow_store().replace(
-        'time.sleep(env("STORE_SLEEP"))', 'while not os.path.exists("there"): time.sleep(0.02)'
-    )
-    run = begin(server.url, told, LISTS="4")
+    run = begin(server.url, held_store(), LISTS="4")
     node = run.node()
     run.wait(lambda: run.count("z_inflight") == 4, "all lists are leased")
     run.wait(lambda: run.client.get("netspy:Pages:lock:seed").startswith(b"seeded"), "the seeding is over")
