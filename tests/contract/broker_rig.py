@@ -7,10 +7,20 @@ import time
 
 from netspy.settings import Settings
 
-SETTINGS = Settings(REDIS_START_TIMEOUT=2.0)
+SETTINGS = Settings(REDIS_START_TIMEOUT=60.0)
 
 
-async def drain(source, wanted, done, seconds=30.0):
+async def taken(source, count, seconds=60.0):
+    """`count` tasks, however many takes that needs: what is on its way is no promise of one take."""
+    end = time.monotonic() + seconds
+    tasks = []
+    while len(tasks) < count:
+        assert time.monotonic() < end, f"{len(tasks)} of {count} tasks came"
+        tasks += await source.take(count - len(tasks))
+    return tasks
+
+
+async def drain(source, wanted, done, seconds=60.0):
     """Take and settle until the values in `wanted` are done."""
     end = time.monotonic() + seconds
     while not wanted <= done.keys():

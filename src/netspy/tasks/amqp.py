@@ -300,6 +300,8 @@ class AmqpTaskSource:
         async def look(session: Session) -> Backlog:
             state = (await session.publish.declare_queue(self.queue, passive=True)).declaration_result
             failed = (await session.publish.declare_queue(self.failed_queue, passive=True)).declaration_result
+            if self.consumes:  # as in `_fill`: what has left the queue's count has arrived here then
+                await session.work.set_qos(prefetch_count=self.prefetch)
             alone = (state.consumer_count or 0) <= self.consumes
             return Backlog(
                 (state.message_count or 0) + len(self._arrived),
