@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import uuid
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from netspy.pipelines.sqlite import SqlitePipeline
 from netspy.pipelines.verdict import UnavailableError
 from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings, hide_password
+from netspy.testing.servers import free_port
 from support.bulk_server import BulkServer
 
 if TYPE_CHECKING:
@@ -293,9 +293,7 @@ def test_an_outage_between_two_requests_of_a_batch_repeats_only_the_rest(
 
 @only_imitated
 def test_another_node_is_asked_when_one_is_away(server, settings, table) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        closed = f"http://127.0.0.1:{free.getsockname()[1]}"
+    closed = f"http://127.0.0.1:{free_port()}"
     pipeline = opened(msgspec.structs.replace(settings, ELASTICSEARCH_HOSTS=[closed, server.url, closed]))
     for n in range(4):
         pipeline.save_items(table, [{"n": n}])
@@ -305,9 +303,7 @@ def test_another_node_is_asked_when_one_is_away(server, settings, table) -> None
 
 @only_imitated
 def test_no_node_at_all_is_an_error_that_passes(server, settings) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        closed = f"http://127.0.0.1:{free.getsockname()[1]}"
+    closed = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(UnavailableError, match="no node of ELASTICSEARCH_HOSTS answers"):
         opened(msgspec.structs.replace(settings, ELASTICSEARCH_HOSTS=[closed]))
 

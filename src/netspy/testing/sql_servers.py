@@ -140,7 +140,7 @@ class SqlServer(PrivateServer):
             input=text,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
             cwd=self.folder,
             check=False,
             **self._as_user(),
