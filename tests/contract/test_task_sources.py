@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from netspy.settings import Settings
-from netspy.testing.source_contract import CHECKS, Traits
+from netspy.testing.source_contract import CHECKS, OUTLIVES_A_LEASE, Traits
 
 SETTINGS = Settings(TASK_BATCH_SIZE=50)
 
@@ -15,7 +15,7 @@ SETTINGS = Settings(TASK_BATCH_SIZE=50)
 class Memory(Traits):
     shared = durable = False
 
-    def __init__(self, request) -> None:
+    def __init__(self, request, check) -> None:
         pass
 
     async def make(self):
@@ -25,7 +25,7 @@ class Memory(Traits):
 
 
 class Rabbit(Traits):
-    def __init__(self, request) -> None:
+    def __init__(self, request, check) -> None:
         self.url = f"{request.getfixturevalue('rabbit_url')}?queue=contract-{uuid.uuid4().hex}"
 
     async def make(self):
@@ -36,8 +36,9 @@ class Rabbit(Traits):
 
 class Kafka(Traits):
     first_in_first_out = False
+    patience_s = 60.0
 
-    def __init__(self, request) -> None:
+    def __init__(self, request, check) -> None:
         name = f"contract-{uuid.uuid4().hex}"
         # The mock waits for a session's time at each change of the group, and knows the older kind of rebalance best.
         quick = "session.timeout.ms=1500&heartbeat.interval.ms=200&partition.assignment.strategy=range"
@@ -50,14 +51,15 @@ class Kafka(Traits):
 
 
 class RedisStream(Traits):
-    def __init__(self, request) -> None:
+    def __init__(self, request, check) -> None:
+        self.lease_s = 0.3 if check in OUTLIVES_A_LEASE else 600.0
         self.settings = Settings(REDIS_URL=request.getfixturevalue("redis_url"))
         self.key = f"contract-{uuid.uuid4().hex}"
 
     async def make(self):
         from netspy.tasks.redis_stream import RedisStreamSource
 
-        return RedisStreamSource(self.settings, self.key, lease_s=0.3)
+        return RedisStreamSource(self.settings, self.key, lease_s=self.lease_s)
 
 
 KINDS = {"memory": Memory, "rabbitmq": Rabbit, "kafka": Kafka, "redis stream": RedisStream}
@@ -66,4 +68,4 @@ KINDS = {"memory": Memory, "rabbitmq": Rabbit, "kafka": Kafka, "redis stream": R
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_task_source(kind, check, request):
-    await check(KINDS[kind](request))
+    await check(KINDS[kind](request, check))

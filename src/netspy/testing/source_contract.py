@@ -308,3 +308,6 @@ CHECKS: tuple[Check, ...] = (
     tasks_in_hand_are_kept,
 )
 """Every rule; run each with a fresh `Traits`."""
+
+OUTLIVES_A_LEASE: frozenset[Check] = frozenset({a_task_of_a_closed_node_comes_to_another_one})
+"""Where a source has leases, these wait until one is over. Let the others have long ones: no machine is quick for sure."""
