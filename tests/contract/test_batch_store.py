@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy
@@ -10,6 +10,9 @@ import sqlalchemy
 from netspy.core.batch_store import MemoryBatchStore, SqlBatchStore
 from netspy.testing.batch_store_contract import BatchStoreContract
 from support.batch_tables import CREATE, admin
+
+if TYPE_CHECKING:
+    from netspy.core.batch_store import BatchStore
 
 
 class TestMemoryBatchStore(BatchStoreContract):
@@ -34,7 +37,13 @@ class TestSqlBatchStore(BatchStoreContract):
                 db.execute(sqlalchemy.text(insert), rows)
         return self.reopen(None)
 
+    def grow_old(self, store: BatchStore) -> float:
+        with admin(self.url) as db:
+            change = "UPDATE crawl_task SET update_time = '2020-01-01 00:00:00' WHERE batch_status = 2"
+            db.exec_driver_sql(change, ())
+        return 600.0
+
     def reopen(self, store: Any) -> SqlBatchStore:
-        handle = SqlBatchStore("crawl_task", self.url, patience=20.0)
+        handle = SqlBatchStore("crawl_task", self.url, patience=60.0)
         self.handles.append(handle)
         return handle
