@@ -9,7 +9,7 @@ import time
 import uuid
 
 import pytest
-from broker_rig import SETTINGS, TAKER, drain
+from broker_rig import SETTINGS, TAKER, drain, taken
 from loguru import logger
 
 from netspy.errors import ConfigError, SerializationError, StoreLostError, StoreUnavailableError
@@ -64,14 +64,12 @@ async def test_kafka_away_for_a_while_loses_no_task_and_repeats_none_in_hand(own
     )  # fmt: skip
     await source.open()
     await source.add(list(range(300)))
-    in_hand = []
-    while len(in_hand) < 30:
-        in_hand += await source.take(30 - len(in_hand))
+    in_hand = await taken(source, 30)
     done = {task.value: 1 for task in in_hand}
     await asyncio.to_thread(own_kafka.kill, groups=["g"]) if how == "killed" else AWAY[how][0](own_kafka)
     adding = asyncio.create_task(source.add(list(range(300, 320))))
     looking = asyncio.create_task(source.backlog())
-    end = time.monotonic() + 15
+    end = time.monotonic() + 60
     while not outages:
         assert time.monotonic() < end, "nobody was told"
         await asyncio.sleep(0.02)
@@ -84,7 +82,7 @@ async def test_kafka_away_for_a_while_loses_no_task_and_repeats_none_in_hand(own
     # What was being added may have been written twice: the mock doesn't know the producer's sequence numbers.
     assert max(times for value, times in done.items() if value < 300) == 1
     await source.settled(in_hand[20:])
-    end = time.monotonic() + 15
+    end = time.monotonic() + 60
     while (await source.backlog()).waiting:
         assert time.monotonic() < end
         await source.settled(await source.take(50))  # what was written twice
@@ -109,14 +107,12 @@ async def test_kafka_that_lost_what_was_committed_serves_what_is_written_after_t
     source = kafka_source(own_kafka.servers, name)
     await source.open()
     await source.add(list(range(100)))
-    tasks = []
-    while len(tasks) < 80:
-        tasks += await source.take(80 - len(tasks))
+    tasks = await taken(source, 80)
     await source.settled(tasks[:60])
     in_hand, done = tasks[60:], {task.value: 1 for task in tasks}
     await asyncio.to_thread(own_kafka.kill, groups=[f"g-{name}"])
     await asyncio.to_thread(own_kafka.start, lost=70)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while (await source.backlog()).waiting:
         assert time.monotonic() < end
         come = await source.take(50)
@@ -128,7 +124,7 @@ async def test_kafka_that_lost_what_was_committed_serves_what_is_written_after_t
     await drain(source, set(range(100, 150)), done)
     assert max(done.values()) == 1
     await source.settled(in_hand)
-    end = time.monotonic() + 15
+    end = time.monotonic() + 60
     while (left := await source.backlog())[:2] != (0, 0):
         assert time.monotonic() < end, left
         assert await source.take(10) == []
@@ -138,7 +134,7 @@ async def test_kafka_that_lost_what_was_committed_serves_what_is_written_after_t
     await after.open()
     assert await after.take(10) == []
     await after.add(["later"])
-    assert [task.value for task in await after.take(10)] == ["later"]
+    assert [task.value for task in await taken(after, 1)] == ["later"]
     await after.close()
 
 
@@ -147,14 +143,12 @@ async def test_kafka_says_how_many_tasks_its_retention_deleted(own_kafka, name, 
     source = kafka_source(own_kafka.servers, name)
     await source.open()
     await source.add(list(range(20)))
-    tasks = []
-    while len(tasks) < 5:
-        tasks += await source.take(5 - len(tasks))
-    await source.settled(tasks)
+    await source.settled(await taken(source, 5))
     await source.close()
     own_kafka.expire(name, 0, 12)
     after = kafka_source(own_kafka.servers, name)
     await after.open()
+    await after.backlog()  # a node looks before it settles anything
     left = {}
     await drain(after, set(range(12, 20)), left)
     assert min(left) == 12
@@ -169,12 +163,10 @@ async def test_kafka_with_a_new_leader_commits_the_tasks_of_the_old_one(own_kafk
     source = kafka_source(own_kafka.servers, name)
     await source.open()
     await source.add([1, 2, 3])
-    tasks = []
-    while len(tasks) < 3:
-        tasks += await source.take(3)
+    tasks = await taken(source, 3)
     own_kafka.elect(name, 1)
     await source.settled(tasks)
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while (left := await source.backlog())[:2] != (0, 0):
         assert time.monotonic() < end, left
         await asyncio.sleep(0.05)
@@ -195,7 +187,7 @@ async def test_kafka_whose_committed_offset_lies_behind_its_end_does_not_keep_a_
     await asyncio.to_thread(own_kafka.start, lost=15)
     after = kafka_source(own_kafka.servers, name)
     await after.open()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while (left := await after.backlog())[:2] != (0, 0):
         assert time.monotonic() < end, left
         await after.settled(await after.take(50))
@@ -231,17 +223,13 @@ async def test_kafka_commits_only_up_to_the_first_task_that_is_not_settled(kafka
     source = kafka_source(kafka.servers, name)
     await source.open()
     await source.add(list(range(10)))
-    tasks = []
-    while len(tasks) < 10:
-        tasks += await source.take(10)
+    tasks = await taken(source, 10)
     await source.settled([task for task in tasks if task.value not in {3, 7}])
     assert (await source.backlog()).waiting + (await source.backlog()).taken == 7
     await source.close()
     after = kafka_source(kafka.servers, name)
     await after.open()
-    again = []
-    while len(again) < 7:
-        again += await after.take(10)
+    again = await taken(after, 7)
     assert [task.value for task in again] == [3, 4, 5, 6, 7, 8, 9]
     assert {task.token for task in again} == {task.token for task in tasks[3:]}
     await after.close()
@@ -252,11 +240,10 @@ async def test_kafka_partition_with_too_many_unsettled_tasks_waits(kafka, name):
     source = kafka_source(kafka.servers, name, f"open=20&{QUICK}")
     await source.open()
     await source.add(list(range(150)))
-    held = []
-    end = time.monotonic() + 1.0
-    while time.monotonic() < end and len(held) < 150:
-        held += await source.take(50)
-    assert 20 <= len(held) <= 60
+    held = await taken(source, 20)
+    while more := await source.take(50):
+        held += more
+        assert len(held) <= 60
     done = {}
     await source.settled(held)
     done |= {task.value: 1 for task in held}
@@ -293,7 +280,7 @@ async def test_kafka_takes_none_of_the_tasks_of_which_one_is_too_large(own_kafka
     ):
         await source.add(["small", "x" * 3000])
     await source.add(["next"])
-    assert [task.value for task in await source.take(5)] == ["next"]
+    assert [task.value for task in await taken(source, 1)] == ["next"]
     await source.close()
 
 
@@ -317,7 +304,7 @@ async def test_kafka_messages_of_others_are_tasks_and_broken_ones_go_to_the_fail
     producer = Producer({"bootstrap.servers": kafka.servers})
     for body in (b'{"a": 1}', b'{"!x": 1}', b"<xml/>", None):
         producer.produce(name, body)
-    producer.flush(5)
+    assert producer.flush(60) == 0
     tasks = []
     while len(tasks) < 2 or (await source.backlog()).failed < 2:
         tasks += await source.take(10)
@@ -326,7 +313,7 @@ async def test_kafka_messages_of_others_are_tasks_and_broken_ones_go_to_the_fail
     await source.close()
     reader = Consumer({"bootstrap.servers": kafka.servers, "group.id": "r", "auto.offset.reset": "earliest"})
     reader.subscribe([f"{name}.failed"])
-    found = [reader.poll(10), reader.poll(10)]
+    found = [reader.poll(60), reader.poll(60)]
     reader.close()
     assert {message.value() for message in found} == {b"<xml/>", b""}
     headers = dict(found[0].headers())
@@ -352,13 +339,14 @@ async def test_kafka_away_while_more_is_written_than_the_client_buffers_is_told_
     await source.open()
     own_kafka.down()
     adding = asyncio.create_task(source.add(list(range(3000))))
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not outages:
         assert time.monotonic() < end, "nobody was told"
         await asyncio.sleep(0.02)
     own_kafka.up()
-    await asyncio.wait_for(adding, 30)
-    assert [away for away, _ in outages] == [True, False]
+    await asyncio.wait_for(adding, 60)
+    assert outages[0] == (True, 0.0)
+    assert outages[-1][0] is False
     await source.close()
 
 
@@ -373,9 +361,9 @@ async def test_kafka_absent_ends_the_start_in_time_and_a_stop_ends_the_waiting(o
     waiting = [asyncio.create_task(call) for call in (source.add([1]), source.backlog(), source.take(1))]
     await asyncio.sleep(0.3)
     source.give_up_waiting()
-    for one in await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 8):
+    for one in await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10):
         assert isinstance(one, StoreLostError)
-    await asyncio.wait_for(source.close(), 15)
+    await asyncio.wait_for(source.close(), 30)
 
 
 @pytest.mark.parametrize(
