@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from frontier_rig import Clock, Rig
@@ -27,6 +29,7 @@ from netspy.pipelines.loader import load_pipelines
 from netspy.pipelines.replay import Again, Wanted, replay
 from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
+from netspy.testing.leash import wait_until
 
 JOB = "netspy:Shop"
 
@@ -169,13 +172,18 @@ def test_a_stopped_replay_has_its_rest_left(store, settings):
 
 
 def test_two_replays_at_once_are_refused(make, settings, monkeypatch):
-    monkeypatch.setattr(letters_redis, "_LOCK_S", 0.3)
+    now = count(0.0, 0.25)  # whoever waits for the lock asks, and asks again, in no time
+    clock = SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _s: None)
+    monkeypatch.setattr(letters_redis, "time", clock)
+    monkeypatch.setattr(letters_redis, "_LOCK_S", 6.0)
     store, other = make(), make()
     store.append(letters(1))
 
     class Nested(Memory):
         def save_items(self, table, items):
-            # The lock is kept alive for longer than it lasts by itself.
+            if isinstance(store, RedisLetters):  # its lock would run out, and is kept alive
+                store._client.pexpire(store._lock, 5000)
+                assert wait_until(lambda: store._client.pttl(store._lock) > 5000, 30)
             with pytest.raises(PipelineError, match="being replayed by another process"), other.claim():
                 raise AssertionError
             super().save_items(table, items)

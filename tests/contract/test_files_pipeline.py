@@ -370,12 +370,12 @@ def test_a_host_that_is_down_keeps_no_other_host_waiting(folder) -> None:
             )
             await pipeline.open()
             call = asyncio.create_task(pipeline.prepare_items("t", [{"file_urls": [*slow, *fine]}]))
-            await asyncio.to_thread(good.wait_hits, 20, 10.0)
+            await asyncio.to_thread(good.wait_hits, 20, 25.0)
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
             await pipeline.close()
 
-        asyncio.run(asyncio.wait_for(main(), 30))
+        asyncio.run(asyncio.wait_for(main(), 60))
         assert good.total == 20
         assert bad.total <= 4
 
@@ -657,13 +657,13 @@ def test_a_stop_cuts_downloads_and_leaves_their_rows_to_the_replay(folder, site)
     async def main() -> Any:
         writer = BatchWriter(load_pipelines([run.store, FilesPipeline], folder), folder, dead_letter=run.dead)
         call = asyncio.create_task(writer.write([Row("t", {"id": 1, "file_urls": [url]})]))
-        await asyncio.to_thread(site.wait_hits, 1, 10.0)
+        await asyncio.to_thread(site.wait_hits, 1, 30.0)
         writer.hurry(time.monotonic() + 0.5)
         result = await call
         await writer.close()
         return result
 
-    assert asyncio.run(asyncio.wait_for(main(), 20)).failed == 1
+    assert asyncio.run(asyncio.wait_for(main(), 60)).failed == 1
     assert run.store.kept == []
     [letter] = run.dead.read()
     assert letter.row.data == {"id": 1, "file_urls": [url]}

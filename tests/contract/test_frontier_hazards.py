@@ -579,7 +579,7 @@ async def test_a_full_server_lets_everything_through_that_moves_or_removes(own_s
     client.config_set("maxmemory", "6mb")
 
     async def soon(work: Any) -> Any:
-        return await asyncio.wait_for(work, 3)
+        return await asyncio.wait_for(work, 30)
 
     assert await soon(node.release(leases[:2])) == [True, True]
     assert await soon(node.delay([(leases[2], 5.0, None)])) == [True]
