@@ -58,7 +58,9 @@ def test_a_batch_from_the_check_to_its_end_as_the_commands_show_it(batch, redis,
     assert "advice: " in checked.stderr
     assert "CREATE INDEX" in checked.stderr
     with batch.start("run", JOB, "--monitor", "--once", NETSPY_RUN_ID="ignored") as master:
-        until(lambda: redis.llen("netspy:CrawlTask:batch_pending") == 5)
+        # The master tells how far it is once everything is pushed.
+        until(lambda: redis.exists(BatchNames("netspy:CrawlTask").progress))
+        assert redis.llen("netspy:CrawlTask:batch_pending") == 5
         seen = json.loads(here("status", JOB, "--no-rate", "--json", NETSPY_RUN_ID="ignored").check().stdout)
         assert (seen["namespace"], seen["state"], seen["run_id"]) == ("netspy:CrawlTask", "no worker", "")
         assert seen["batch"]["total"] == 5

@@ -109,9 +109,9 @@ def test_ctrl_c_while_it_waits_for_more_input_says_where_to_go_on(tasks, redis):
         with (tasks.folder / "lines").open("w") as pipe:
             pipe.write('{"id": 1}\n' * 1500)
             pipe.flush()
-            assert wait_until(lambda: redis.llen(LIST) == 1000, 20)
+            assert wait_until(lambda: redis.llen(LIST) == 1000, 60)
             running.signal(signal.SIGINT)
-            result = running.finish(20).check(130)
+            result = running.finish(60).check(130)
     assert result.stderr == "netspy: 1,000 tasks pushed before that; go on with --from-line 1001\n"
     assert redis.llen(LIST) == 1000
 
