@@ -68,7 +68,7 @@ class Certificates:
 
     def _run(self, *args: str | Path) -> None:
         subprocess.run(  # noqa: S603 - fixed arguments
-            [self._tool, *(str(arg) for arg in args)], check=True, capture_output=True, timeout=30
+            [self._tool, *(str(arg) for arg in args)], check=True, capture_output=True, timeout=60
         )
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TIMEOUT_S = 15.0
+TIMEOUT_S = 60.0
 
 
 class Kept(NamedTuple):

@@ -37,7 +37,8 @@ class ClusterNode(RedisServer):
 class RedisCluster(Block):
     """Three masters, and as many replicas for each as `replicas` says.
 
-    A master that doesn't answer for `down_after_s` is replaced by its replica, some 1 to 2 s later.
+    A master that doesn't answer for `down_after_s` is replaced by its replica, some 1 to 2 s later. Where there is none,
+    the whole cluster would be down for a master that a busy machine kept waiting; so there it is Redis' own 15 s.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class RedisCluster(Block):
         replicas: int = 0,
         password: str | None = None,
         tls: Certificates | None = None,
-        down_after_s: float = 1.0,
+        down_after_s: float | None = None,
         **options: Any,
     ) -> None:
         """`options` are those of RedisServer, for each node."""
         self._replicas = replicas
         self._tls = tls
+        if down_after_s is None:
+            down_after_s = 1.0 if replicas else 15.0
         config = {
             "cluster-enabled": "yes",
             "cluster-config-file": "nodes.conf",

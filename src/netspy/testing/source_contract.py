@@ -47,7 +47,7 @@ class Traits(ABC):
     """Tasks survive the source's `close`; a task in its hands then comes to another one."""
     first_in_first_out = True
     """Tasks come in the order in which they were added."""
-    patience_s = 15.0
+    patience_s = 60.0
     """How long a task may take to arrive at another node, after its own has closed."""
 
     @abstractmethod
