@@ -404,6 +404,19 @@ async def test_an_orderly_change_of_masters_is_followed_with_a_heartbeat_once_mo
         await rig.close()
 
 
+async def test_a_slow_heartbeat_does_not_put_off_the_next_question_for_the_master(redis_url, monkeypatch):
+    """The old one takes writes meanwhile, and loses them."""
+    rig, asked = Rig("redis", Clock(), redis_url), []
+    keeper = rig.keeper(await rig.node())
+    monkeypatch.setattr("netspy.frontier.keeper.clients.moved", asked.append)
+    beat = keeper._run
+    monkeypatch.setattr(keeper, "_run", lambda call: (rig.clock.advance(1.0), beat(call))[1])
+    for _ in range(3):
+        keeper.beat(REPORT)
+    assert len(asked) == 3
+    await rig.close()
+
+
 async def test_a_new_master_is_followed_and_acks_that_depend_on_the_old_one_are_refused(replication):
     rig = Rig("redis", Clock(), replication.url)
     node, keeper, parent = await held(rig)

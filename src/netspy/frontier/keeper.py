@@ -154,7 +154,7 @@ class RedisKeeper:
         if member.node != self._looked_as:
             self._gone = self._gone_from_here()
             self._looked_as = member.node
-        self._follow_master(now)
+        self._follow_master()
         steady = int(reply[1]) >= self._calls.stale_ms
         stale = [name.decode("utf-8", "surrogateescape") for name in reply[4:]]
         for name in list(self._sweeps):
@@ -169,14 +169,15 @@ class RedisKeeper:
             gone_nodes=sorted(self._gone),
         )
 
-    def _follow_master(self, now: float) -> None:
+    def _follow_master(self) -> None:
         """Ask the sentinels, where there are some, whether this is still the master: a tenth of the time at most."""
-        if now < self._master_asked_again:
+        began = self._monotonic()
+        if began < self._master_asked_again:
             return
         with suppress(StoreUnavailableError):  # the next call meets that trouble, too, and tells of it
             self._ask(lambda: clients.moved(self._client))
         ended = self._monotonic()
-        self._master_asked_again = ended + 9 * (ended - now)
+        self._master_asked_again = ended + 9 * (ended - began)
 
     def renew(self, leases: Sequence[Lease]) -> list[bool]:
         """See the contract. Raises StoreUnavailableError."""
