@@ -201,10 +201,14 @@ async def test_impersonating_handles_are_guarded_too(raw, strict) -> None:
 
 
 class Dns:
-    """A DNS server whose A records change from question to question; the last one stays. AAAA: none."""
+    """A DNS server whose A records change from question to question; the last one stays. AAAA: none.
+
+    A question that is sent once more, since the answer took long, is the same one.
+    """
 
     def __init__(self, answers: dict[str, list[list[str]]]) -> None:
         self.answers = answers
+        self.answered: dict[tuple[Any, bytes], list[str]] = {}
         self.asked: list[str] = []
         self.port = 0
 
@@ -225,10 +229,12 @@ class Dns:
         question = data[12 : at + 5]
         name, (kind,) = ".".join(labels), struct.unpack("!H", data[at + 1 : at + 3])
         found: list[str] = []
-        if kind == 1:
+        if kind == 1 and (sender, data) in self.answered:
+            found = self.answered[sender, data]
+        elif kind == 1:
             self.asked.append(name)
             steps = self.answers.get(name, [[]])
-            found = steps.pop(0) if len(steps) > 1 else steps[0]
+            found = self.answered[sender, data] = steps.pop(0) if len(steps) > 1 else steps[0]
         rows = b"".join(
             b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x00\x00\x04" + socket.inet_aton(one) for one in found
         )
