@@ -116,17 +116,16 @@ def embedded_dir(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def rabbit_url(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
+def rabbit_url(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> str:
     """A RabbitMQ node for all workers of the session; give each test queues of its own."""
     from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
 
     if find_rabbitmq_server() is None:
         missing("no rabbitmq-server on this machine")
     base = tmp_path_factory.getbasetemp()
-    with shared_server(
+    return shared_server(
         base if worker_id == "master" else base.parent, "rabbitmq", lambda: RabbitServer().start()
-    ) as url:
-        yield url
+    )
 
 
 @pytest.fixture(scope="session")
