@@ -349,7 +349,7 @@ def test_a_queue_that_answers_nothing_holds_up_no_stop(kind, tmp_path):
         }
         queue = Queue(kind, SimpleNamespace(getfixturevalue=found.__getitem__), tmp_path)
         queue.write(books(20))
-        with queue.start("-o", "out.db") as running:
+        with queue.start("-o", "out.db", "-s", "SPIDER_STOP_TIMEOUT=2") as running:
             assert wait_until(lambda: len(queue.stored()) == 20, 60)
             server.pause()
             try:
