@@ -135,7 +135,8 @@ class KafkaTaskSource:
 
     async def _find(self, thread: KafkaThread, topic: str, end: float) -> None:
         """Wait until the brokers know the topic, which some of them make at this first use."""
-        last = trouble = ""
+        last = ""
+        unknown = False  # once they have said so, a last question without an answer changes nothing
         while True:
             ask_s = max(0.1, min(PROBE_S, end - time.monotonic()))
             try:
@@ -143,6 +144,7 @@ class KafkaTaskSource:
                     return
             except Exception as error:
                 trouble = brokers.trouble_of(error)
+                unknown = unknown or trouble == "topic"
                 last = brokers.one_line(error)
                 refused = thread.refused or (error if trouble == "config" else None)
                 if refused is not None:
@@ -151,7 +153,7 @@ class KafkaTaskSource:
             left = end - time.monotonic()
             if left <= 0:
                 await self.close()
-                if trouble == "topic":
+                if unknown:
                     raise brokers.no_topic(self._address, topic)
                 raise self._patience.unavailable(last, self._start_timeout_s)
             await asyncio.sleep(min(0.1, left))
