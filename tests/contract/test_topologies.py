@@ -117,6 +117,7 @@ async def rig(servers):
     client.close()
 
 
+@pytest.mark.timeout(300)  # some fifty heartbeats, each of which asks the sentinels over TLS
 async def test_the_life_of_requests_is_the_same_on_every_redis(rig):
     node, other = await rig.node(), await rig.node()
     keeper, beside = rig.keeper(node), rig.keeper(other)

@@ -93,7 +93,7 @@ ALL = [*LASTING, "Sentinel", "Cluster"]
 def start(name: str, stack: ExitStack) -> Variant:
     """Start the variant, to be ended with the stack."""
     if name == "Sentinel":
-        group = stack.enter_context(RedisReplication(password=ODD))
+        group = stack.enter_context(RedisReplication(password=ODD, down_after_s=3.0))
 
         @contextmanager
         def as_another_service(proxy: FaultProxy) -> Iterator[str]:
