@@ -40,11 +40,10 @@ def build_air(
     seeded = resumed_dump is not None and resumed_dump.seeded
 
     def after(node: Node, _ended: Ended) -> None:
-        path = failed.settle()
         failed.close()
         for record in failed.unwritten:
             spider.logger.error("failed and not listed: {}", read_failed(record).url)
-        keep_what_is_left(spider, frontier, path, settings, node=node, taken=resumed_dump)
+        keep_what_is_left(spider, frontier, failed, settings, node=node, taken=resumed_dump)
 
     built.keep = after
     item_filter = MemoryItemFilter() if filter_items else None
@@ -116,7 +115,7 @@ def _take_up(spider: Any, frontier: MemoryFrontier, path: Path, settings: Settin
 def keep_what_is_left(
     spider: Any,
     frontier: MemoryFrontier,
-    path: Path,
+    failed: resume.FailedFile,
     settings: Settings,
     *,
     node: Node,
@@ -129,14 +128,15 @@ def keep_what_is_left(
     if unfinished and settings.DUMP_UNFINISHED_ON_EXIT:
         bound = [r for r, _ in left if callback_problem(r.callback, spider) is not None]
         try:
-            kept, lost = resume.dump(
-                path, left, frontier.seen(), seeded=not node.seeding_unfinished, spider=spider.name
-            )
+            with failed.settled() as path:
+                kept, lost = resume.dump(
+                    path, left, frontier.seen(), seeded=not node.seeding_unfinished, spider=spider.name
+                )
         except OSError as error:
             log.error(
                 "{} unfinished request(s) could not be kept in {}: {}; a file that this run went on from stays",
                 len(left),
-                path,
+                failed.path,
                 error.strerror,
             )
             return

@@ -10,9 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +22,13 @@ from netspy.errors import ConfigError, SerializationError
 from netspy.messages.request import Request
 from netspy.policy.failed_record import FailedRecord, of_spider, pack_failed, read_failed
 
+if sys.platform != "win32":
+    import fcntl
+
 UNFINISHED = "unfinished"
 _MAGIC = b"netspy-seen-2 "
 _LENGTH = struct.Struct(">I")
+_LOCK_WAIT_S = 2.0
 
 
 class FailedFile:
@@ -35,7 +41,7 @@ class FailedFile:
     def __init__(self, wanted: str, spider: str, on_trouble: Callable[[OSError], None]) -> None:
         self.path = path_for(Path(wanted), spider)
         self._wanted = Path(wanted)
-        self._spider = spider
+        self.spider = spider
         self.unwritten: list[bytes] = []
         self._on_trouble = on_trouble
         self._told = False
@@ -54,14 +60,22 @@ class FailedFile:
 
     def append(self, record: bytes) -> None:
         """One record, one line, one write, so that a killed process leaves at most a torn last line."""
-        self.unwritten.append(of_spider(record, self._spider) + b"\n")
+        self.unwritten.append(of_spider(record, self.spider) + b"\n")
         self.flush()
 
-    def settle(self) -> Path:
-        """Where this spider's records go, looked up anew while it has none: another spider may have begun there."""
-        if self._file is None:
-            self.path = path_for(self._wanted, self._spider)
-        return self.path
+    @contextmanager
+    def settled(self) -> Iterator[Path]:
+        """Where this spider's records go, looked up anew while it has none: another spider may have begun there.
+
+        No other spider decides the same during the block, which is to write what shows whose file it is.
+        """
+        if self._file is not None:
+            yield self.path
+            return
+        self._wanted.parent.mkdir(parents=True, exist_ok=True)
+        with _undisputed(self._wanted.parent):
+            self.path = path_for(self._wanted, self.spider)
+            yield self.path
 
     def flush(self) -> None:
         """Write what is not in the file yet."""
@@ -76,14 +90,14 @@ class FailedFile:
             del self.unwritten[0]
 
     def _write(self, line: bytes) -> None:
-        if self._file is None:
-            self.settle().parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            _cut_torn_line(self.path)
-        written = os.write(self._file, line)
-        if written != len(line):
-            _cut_torn_line(self.path)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+        with self.settled() as path:
+            if self._file is None:
+                self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                _cut_torn_line(path)
+            written = os.write(self._file, line)
+            if written != len(line):
+                _cut_torn_line(path)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
@@ -91,6 +105,38 @@ class FailedFile:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+@contextmanager
+def _undisputed(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock: without it two spiders that begin, or stop, in the same moment take the same file.
+
+    Where a folder can't be locked (Windows, some network file systems), or when the lock isn't to be had within
+    _LOCK_WAIT_S (its holder is frozen), the block runs without it.
+    """
+    fd = -1
+    with suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY)
+    try:
+        give_up = time.monotonic() + _LOCK_WAIT_S
+        while fd >= 0 and not _try_lock(fd) and time.monotonic() < give_up:
+            time.sleep(0.002)
+        yield
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _try_lock(fd: int) -> bool:
+    """False while somebody else has it."""
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # there are no locks here
+    return True
 
 
 def _cut_torn_line(path: Path) -> None:
