@@ -37,6 +37,7 @@ class FinishWatch:
         self._turn = turn
         self._feeder = feeder
         self._stop = stop
+        self._saw_others_work = False
         self.counts: Counts | None = None
 
     async def over(self) -> bool:
@@ -63,14 +64,16 @@ class FinishWatch:
             grace_s=self._settings.SPIDER_STARTUP_GRACE if self._shared else 0.0,
         )
         if unfinished is not None:
+            at_work = counts.queued or counts.leased or counts.delayed or counts.seed == "seeding"
+            self._saw_others_work |= counts.live_nodes > 1 and bool(at_work)
             if not self._workers.active:
                 self._standing.state = f"waiting: {unfinished}"
             return False
         left_behind = self._turn.left_behind
         if any(map(self._counters.get, ("pages", "request_ok", "request_failed"))):
             self._stop("finished", "finished")
-        elif (counts.failed and not left_behind) or counts.live_nodes > 1:
-            # Where other nodes of this very run are at work, an idle node is no sign of an empty run.
+        elif (counts.failed and not left_behind) or counts.live_nodes > 1 or self._saw_others_work:
+            # Where other nodes of this very run are, or were, at work, an idle node is no sign of an empty run.
             self._stop("nothing to do", "finished")
         else:
             self._stop(left_behind or "nothing to do", "nothing_to_do")
