@@ -21,6 +21,7 @@ class Pages(mw.Spider):
     __custom_setting__ = dict(
         ITEM_PIPELINES=["netspy.pipelines.sqlite.SqlitePipeline"], LOG_LEVEL="INFO", PROGRESS="off",
         CONCURRENT_REQUESTS_PER_DOMAIN=0, RETRY_BACKOFF=0.1,
+        REQUEST_TIMEOUT=100, IDLE_TIMEOUT=0,  # a page that a test holds for longer is not asked for again
     )
 
     def start_requests(self):

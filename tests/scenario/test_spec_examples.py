@@ -75,7 +75,7 @@ redis-cli DEL netspy:NewsSpider:dedup:bloom \
   netspy:NewsSpider:dedup:bloom:3 \
   netspy:NewsSpider:dedup:bloom:count
 """
-QUIET = {"NETSPY_PROGRESS": "off"}
+QUIET = {"NETSPY_PROGRESS": "off", "NETSPY_REQUEST_TIMEOUT": "100", "NETSPY_IDLE_TIMEOUT": "0"}
 
 
 @pytest.fixture

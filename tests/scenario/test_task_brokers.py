@@ -14,6 +14,7 @@ from netspy.testing.kafka_mock import KafkaMock
 from netspy.testing.leash import wait_until
 from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
 from netspy.testing.runner import run_script, start_script
+from support.gate import Gate
 from support.missing import missing
 
 SPIDER = """
@@ -168,7 +169,13 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing_and_hangs_nothing(
             "SITE": numbered.url("").rstrip("/"),
             "NETSPY_REDIS_URL": redis_url,
             "NETSPY_TASK_SOURCE": source,
+            "NETSPY_REQUEST_TIMEOUT": "100",
+            "NETSPY_IDLE_TIMEOUT": "0",
         }
+        # The node must not be done with what there is before there is more.
+        last_pages = Gate(
+            numbered, "/p/", holds=lambda page: page.path in {f"/p/{n}/more" for n in range(40, 60)}
+        )
         settings = Settings(TASK_SOURCE=source)
         asked(settings, lambda made: made.add([{"id": n} for n in range(60)]))
         with start_script(UNHURRIED, env={**env, "SLOW": "0.1"}, cwd=workdir) as node:
@@ -177,6 +184,7 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing_and_hangs_nothing(
             broker.kill(**kept)
             broker.start()
             asked(settings, lambda made: made.add([{"id": n} for n in range(60, 90)]))
+            last_pages.open()
             node.finish(120).check(0)
         assert stored(workdir) == list(range(90))
         assert set(numbered.all_hits().values()) == {1}, "what came again was recognised"
