@@ -28,7 +28,8 @@ def where(request):
         # The mock waits for a session's time at each change of the group.
         quick = "session.timeout.ms=1500&heartbeat.interval.ms=200&partition.assignment.strategy=range"
         return Settings(
-            TASK_SOURCE=f"kafka://{request.getfixturevalue('kafka').servers}/{name}?{quick}"
+            TASK_SOURCE=f"kafka://{request.getfixturevalue('kafka').servers}/{name}?{quick}",
+            REDIS_START_TIMEOUT=60.0,
         ), name
     from support.batch_tables import CREATE, admin
 

@@ -9,7 +9,7 @@ import pytest
 from netspy.settings import Settings
 from netspy.testing.source_contract import CHECKS, OUTLIVES_A_LEASE, Traits
 
-SETTINGS = Settings(TASK_BATCH_SIZE=50)
+SETTINGS = Settings(TASK_BATCH_SIZE=50, REDIS_START_TIMEOUT=60.0)
 
 
 class Memory(Traits):
