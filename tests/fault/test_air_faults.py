@@ -181,7 +181,9 @@ def test_a_blocked_loop_repeats_nothing(begin_air, site, note):
 def test_a_callback_that_hangs_for_ever_ends_in_the_failed_list_and_the_run_ends(begin_air, site, note):
     expected = serve_pages(site, 4, 5) - {site.url("/d/1-1")}
     source = in_parse('        if request.url.endswith("/d/1-1"):\n            time.sleep(3600)\n', AIR_PAGES)
-    run = begin_air(source, LISTS="4", SPIDER_TASK_MAX_SECONDS="1", SPIDER_MAX_RETRY_TIMES="1")
+    # Loaded beforehand: the first callback to look for a link would load it within its time.
+    source = "import parsel\nparsel.Selector('<a>').css('a')\n" + source
+    run = begin_air(source, LISTS="4", SPIDER_TASK_MAX_SECONDS="2", SPIDER_MAX_RETRY_TIMES="1")
     run.fault()
     [result] = run.finish(run.node())
     run.recovered()
