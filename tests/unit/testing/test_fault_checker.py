@@ -54,6 +54,23 @@ def came_to(redis_url, tmp_path):
         run.__exit__(None, None, None)
 
 
+def test_a_table_that_is_locked_is_not_taken_for_an_empty_one(came_to, tmp_path, monkeypatch):
+    run = came_to("abc", "abc")
+    monkeypatch.setattr("netspy.testing.faults._LOCKED_S", 0.01)
+    with closing(sqlite3.connect(tmp_path / "sink.db")) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            run.stored()
+    assert set(run.stored()) == EXPECTED
+
+
+def test_nothing_is_stored_before_the_first_batch(tmp_path):
+    run = FaultRun(tmp_path)
+    assert not run.stored()
+    sqlite3.connect(tmp_path / "sink.db").close()
+    assert not run.stored()
+
+
 def test_a_run_in_order_is_reported_with_its_repeats(came_to):
     report = came_to("abc", "abcc", {"a": 1, "b": 3}).check(EXPECTED, fetched_twice=2)
     assert report == (0, 2, 0, 1, None)
