@@ -201,7 +201,10 @@ def test_a_disk_without_room_is_refused_before_the_start(folder, monkeypatch):
 def test_on_a_terminal_a_panel_with_both_nodes_and_a_table_at_the_end(folder):
     terminal = Terminal(folder, *STEADY)
     with terminal.script as script:
-        terminal.wait_for(r"╭─.*ShopDemo.*done .*queued .*in flight .*/s.*ETA.*node .*1 .*2 ")
+        # [^╰]: within one panel. With many of them shown, any characters between the words would take for ever.
+        terminal.wait_for(
+            r"╭─ ShopDemo [^╰]*done [^╰]*queued [^╰]*in flight [^╰]*/s  ETA [^╰]*node [^╰]*│ 1 [^╰]*│ 2 "
+        )
         terminal.wait_for(r"failed after")
         result = script.finish(60).check()
     shown = result.stdout
