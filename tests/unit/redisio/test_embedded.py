@@ -57,7 +57,7 @@ def server_pid(client):
 
 def kill_server(pid):
     os.kill(pid, signal.SIGKILL)
-    assert wait_until(lambda: started_at(pid) is None, 10)
+    assert wait_until(lambda: started_at(pid) is None, 30)
 
 
 def test_data_survive_the_last_one_leaving(embedded_dir, connect):
@@ -95,11 +95,11 @@ def test_six_processes_that_come_at_once_get_one_server(embedded_dir):
         for script in scripts:
             script.terminate()
         for script in scripts:
-            assert script.finish(20).check().stderr == ""
+            assert script.finish(30).check().stderr == ""
     finally:
         for script in scripts:
             script.kill()
-            script.finish(10)
+            script.finish(30)
     assert EmbeddedRedis(embedded_dir).running() is None
 
 
@@ -123,7 +123,7 @@ def test_an_orphan_whose_users_were_killed_is_used_again_and_then_stopped(embedd
     with start_script(USER, args=[str(embedded_dir)]) as script:
         run_id = script.wait_line("joined").split()[1]
         script.kill()
-        assert script.finish(10).returncode == -signal.SIGKILL
+        assert script.finish(30).returncode == -signal.SIGKILL
     user = EmbeddedRedis(embedded_dir)
     assert user.running() is not None
     client = connect(user.acquire())

@@ -87,7 +87,7 @@ signal.pause()
     ) as script:
         assert wait_until(lambda: script.stdout.count("ready") == 2, 30)
         script.interrupt()
-        assert sorted(script.finish(10).check().stdout.splitlines()[2:]) == ["child SIGINT", "parent SIGINT"]
+        assert sorted(script.finish(30).check().stdout.splitlines()[2:]) == ["child SIGINT", "parent SIGINT"]
 
 
 def test_a_paused_process_stands_still_until_it_goes_on():
@@ -96,11 +96,11 @@ def test_a_paused_process_stands_still_until_it_goes_on():
         script.pause()
         stat = Path(f"/proc/{script.pid}/stat")
         state = lambda: stat.read_text().rsplit(")", 1)[1].split()[0]  # noqa: E731
-        assert wait_until(lambda: state() == "T", 10)
+        assert wait_until(lambda: state() == "T", 30)
         script.cont()
-        assert wait_until(lambda: state() == "S", 10)
+        assert wait_until(lambda: state() == "S", 30)
         script.terminate()
-        assert script.finish(10).returncode == -signal.SIGTERM
+        assert script.finish(30).returncode == -signal.SIGTERM
         script.kill()  # of one that has ended: nothing happens
 
 
@@ -110,7 +110,7 @@ def test_children_do_not_outlive_the_block_nor_a_killed_starter(tmp_path):
     )
     with start_script(inner, cwd=tmp_path) as script:
         left = int(script.wait_line("grandchild").split()[1])
-    assert wait_until(lambda: started_at(left) is None, 10)
+    assert wait_until(lambda: started_at(left) is None, 30)
     outer = f"""
 from netspy.testing.runner import start_script
 import signal
@@ -122,7 +122,7 @@ with start_script({inner!r}) as script:
         pids = [int(word) for word in script.wait_line("grandchild").split()[1:]]
         assert all(started_at(pid) for pid in pids)
         script.kill()
-        assert wait_until(lambda: not any(started_at(pid) for pid in pids), 10)
+        assert wait_until(lambda: not any(started_at(pid) for pid in pids), 30)
 
 
 def test_the_clock_moves_only_when_told():

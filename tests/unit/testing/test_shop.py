@@ -13,7 +13,7 @@ def fetch(url):
     """(status, charset of the header, bytes), trying a failing page once more as a crawler would."""
     for _ in range(2):
         try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=30) as answer:
                 return answer.status, answer.headers.get_content_charset(), answer.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -109,7 +109,7 @@ def test_what_makes_real_sites_hard_is_there_and_the_same_each_time(site):
 
 def status_of(url):
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         with error:

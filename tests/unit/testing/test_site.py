@@ -18,7 +18,7 @@ from netspy.testing.site import Answer, LocalSite
 def get(url, method="GET", data=None):
     request = urllib.request.Request(url, data=data, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, answer.read(), answer.headers
     except urllib.error.HTTPError as error:
         with error:
@@ -29,7 +29,7 @@ class Raw:
     """A client connection that sends what it is told and reads until it has enough."""
 
     def __init__(self, site):
-        self.socket = socket.create_connection((site.host, site.port), timeout=10)
+        self.socket = socket.create_connection((site.host, site.port), timeout=30)
 
     def __enter__(self):
         return self
@@ -182,7 +182,7 @@ def test_requests_at_once_are_counted_at_their_peak(site):
     together = threading.Barrier(4)
 
     async def meet(request):
-        await asyncio.get_running_loop().run_in_executor(None, together.wait, 10)
+        await asyncio.get_running_loop().run_in_executor(None, together.wait, 30)
         return "ok"
 
     site.route("/meet", meet)
@@ -190,7 +190,7 @@ def test_requests_at_once_are_counted_at_their_peak(site):
     for thread in threads:
         thread.start()
     site.wait_hits(3)
-    together.wait(10)
+    together.wait(30)
     for thread in threads:
         thread.join()
     assert (site.peak, site.in_flight) == (3, 0)
@@ -276,7 +276,7 @@ def test_as_a_process_it_tells_where_and_ends_on_sigterm(module, tmp_path):
         assert told == {"url": line.removeprefix("serving "), "pid": process.pid}
         assert get(told["url"])[0] == 200
         process.signal(signal.SIGTERM)
-        result = process.finish(10).check()
+        result = process.finish(30).check()
     assert result.stderr == ""
 
 
@@ -284,4 +284,4 @@ def test_as_a_process_it_ends_with_its_parent(tmp_path):
     # The runner gives it /dev/null as stdin, which is at its end at once.
     argv = [sys.executable, "-m", "netspy.testing.shop", "--until-stdin-closes"]
     with start_command(argv) as process:
-        process.finish(10).check()
+        process.finish(30).check()
