@@ -64,6 +64,11 @@ def dismiss(run, *workers):
     run.finish(*workers, code=143)
 
 
+def wait_done(run):
+    """Wait until a master has closed the batch, and said so: a stop between the two leaves that to the next master."""
+    run.wait(lambda: run.client.get("netspy:Crawl:batch_done") == b"1", "the batch is done", 60)
+
+
 def settled(run):
     found = states(run.folder)
     return found.get(1, 0) + found.get(-1, 0)
@@ -196,7 +201,7 @@ def test_of_two_masters_one_acts_and_one_that_was_frozen_changes_nothing_when_it
     fence = query(run.folder, "SELECT token FROM crawl_task_batch_fence")
     first.cont()
     first.wait_line("was lost")
-    run.wait(lambda: records(run.folder)[-1][3] == 1, "the batch is done", 60)
+    wait_done(run)
     assert query(run.folder, "SELECT token FROM crawl_task_batch_fence") == fence
     assert len(records(run.folder)) == 1
     for master in (first, second):
@@ -234,7 +239,7 @@ def test_w22_a_stopped_master_gives_its_lock_up_and_the_next_one_works_at_once(e
     assert run.recovered() < SLACK, "it has not waited for a lock of 60 s to run out"
     run.finish(first, code=143)
     gate.open()
-    run.wait(lambda: records(run.folder)[-1][3] == 1, "the batch is done", 60)
+    wait_done(run)
     second.terminate()
     run.finish(second, code=143)
     note("W22", run, finish(run, workers=[one], tasks=40, fetched_twice=0))
