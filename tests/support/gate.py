@@ -12,7 +12,8 @@ from netspy.testing.site import Incoming, LocalSite
 class Gate:
     """The pages of one prefix: the site's first `after` requests are answered, later ones wait until `open`.
 
-    Only those that `holds` says True of have to wait; `delay` seconds come to it. `body`: what a page is.
+    Only those that `holds` says True of have to wait; `delay` seconds come to it. `body`: what a page is. A node asks again
+    for a page that waits longer than its IDLE_TIMEOUT (15 s) and REQUEST_TIMEOUT: set both where each is to be asked for once.
     """
 
     def __init__(
