@@ -7,8 +7,15 @@ import uuid
 import pytest
 
 from netspy.settings import Settings
-from netspy.testing.source_contract import CHECKS, OUTLIVES_A_LEASE, Traits
+from netspy.testing.source_contract import (
+    CHECKS,
+    OUTLIVES_A_LEASE,
+    Traits,
+    a_settled_task_is_gone,
+    two_nodes_share_the_tasks,
+)
 
+CHANGES_THE_GROUP = {a_settled_task_is_gone, two_nodes_share_the_tasks}
 SETTINGS = Settings(TASK_BATCH_SIZE=50, REDIS_START_TIMEOUT=60.0)
 
 
@@ -41,8 +48,9 @@ class Kafka(Traits):
     def __init__(self, request, check) -> None:
         name = f"contract-{uuid.uuid4().hex}"
         # The mock waits for a session's time at each change of the group, and knows the older kind of rebalance best.
-        quick = "session.timeout.ms=1500&heartbeat.interval.ms=200&partition.assignment.strategy=range"
-        self.url = f"kafka://{request.getfixturevalue('kafka').servers}/{name}?group={name}&{quick}"
+        session_ms = 1500 if check in OUTLIVES_A_LEASE else 3000 if check in CHANGES_THE_GROUP else 30_000
+        how = f"session.timeout.ms={session_ms}&heartbeat.interval.ms=200&partition.assignment.strategy=range"
+        self.url = f"kafka://{request.getfixturevalue('kafka').servers}/{name}?group={name}&{how}"
 
     async def make(self):
         from netspy.tasks.kafka import KafkaTaskSource
