@@ -82,7 +82,7 @@ class Block:
 class PrivateServer(Block):
     """One server process with its own folder; ended and removed with the block, or with this process."""
 
-    stop_timeout = 20.0
+    stop_timeout = 60.0
     """What a polite end may take, in seconds; then it is killed."""
     polite = signal.SIGTERM
     in_group = False

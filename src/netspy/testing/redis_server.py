@@ -59,8 +59,6 @@ class RedisServer(PrivateServer):
     and `cli()` then still may do everything. `config` adds any further directives.
     """
 
-    stop_timeout = 15.0
-
     def __init__(
         self,
         binary: str | None = None,
