@@ -17,7 +17,7 @@ from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.dead_letter import DeadLetterFile, DeadRow
 from netspy.pipelines.writer import BatchWriter
 
-LETTERS = 50_000
+LETTERS = 20_000
 
 
 def test_what_is_remembered_of_the_letters_of_a_replay_is_a_few_bytes_each(tmp_path):
