@@ -39,7 +39,7 @@ import netspy as mw
 from netspy.pipelines.sqlite import SqlitePipeline
 
 
-STUCK_AFTER = int(os.environ.get("STUCK_AFTER", "1000000"))
+STUCK_FROM = int(os.environ.get("STUCK_FROM", "1000000"))
 
 
 class SlowPipeline(SqlitePipeline):
@@ -54,7 +54,6 @@ class Page(mw.Item):
 
 class Pages(mw.Spider):
     __custom_setting__ = dict(PROGRESS="off", HEARTBEAT_INTERVAL=0.5, HEARTBEAT_STALE=2.0)
-    begun = 0
 
     def start_callback(self):
         open(f"started-{os.getpid()}", "w").close()
@@ -67,8 +66,8 @@ class Pages(mw.Spider):
             yield mw.Request(f"{os.environ['SITE']}p/{n}")
 
     def parse(self, request, response):
-        self.begun += 1
-        time.sleep(3600 if self.begun > STUCK_AFTER else float(os.environ.get("PAGE_SECONDS", "0")))
+        stuck = int(request.url.rpartition("/")[2]) >= STUCK_FROM
+        time.sleep(3600 if stuck else float(os.environ.get("PAGE_SECONDS", "0")))
         yield Page(url=request.url)
 
 
@@ -217,7 +216,8 @@ def renewal() -> Figure:
         with b.node(**held) as other:
             owner_result, other_result = owner.finish().check(), other.finish().check()
         stolen = _done(other_result) + owner_result.summary["lease_lost"] + b.fetched_again()
-    with bench(5) as b, b.node(**held, STUCK_AFTER="2") as owner:
+    dying = {**held, "NETSPY_CALLBACK_MAX_THREADS": "5", "STUCK_FROM": "2"}
+    with bench(5) as b, b.node(**dying) as owner:
         b.site.wait_hits(5)
         b.wait_in_flight(3)
         owner.kill()
