@@ -23,8 +23,9 @@ MARK = "NETSPY_RUN_SUMMARY "
 
 
 @pytest.fixture(autouse=True)
-def _folder(workdir):
-    """Files of a run go to a folder of their own."""
+def _folder(workdir, monkeypatch):
+    """Files of a run go to a folder of their own. A start that only this machine makes slow says nothing of that."""
+    monkeypatch.setattr(shared, "START_NOTICE_S", 600.0)
 
 
 @pytest.fixture

@@ -3,13 +3,15 @@
 import csv
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
 
 import pytest
-from cli_rig import NETSPY, SPIDER, Rig, one_line
+from cli_rig import NETSPY, SPIDER, Rig, one_line, until
 
+from netspy.testing.leash import wait_until
 from netspy.testing.runner import summary_of
 from netspy.testing.servers import free_port
 
@@ -283,6 +285,39 @@ def test_a_reader_that_leaves_ends_the_crawl_and_loses_no_item(shop):
     assert "Traceback" not in done.stderr
     assert len(shop.rows("failed_items.jsonl")) == 6
     assert summary_of(done.stderr)["items"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("presses", [0, 2])
+def test_what_several_processes_have_written_waits_for_a_slow_reader(rig, presses):
+    """More than the reader's pipe holds, and little enough for the nodes to have left."""
+    text = SPIDER.replace(
+        "yield Page(url=request.url)",
+        "yield from (Page(url=f'{request.url}#{n}', pad='ß' * 35) for n in range(120))",
+    )
+    assert text != SPIDER
+    (rig.folder / "many.py").write_text(text)
+    with subprocess.Popen(
+        [*NETSPY, "run", "many.py", "-n", "2", "-o", "-"],
+        cwd=rig.folder, env={**os.environ, **rig.env, "PYTHONIOENCODING": "ascii"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            until(lambda: rig("status", "many.py", "--no-rate").stdout.count("state\tfinished\n"))
+            if presses:
+                for number in (signal.SIGINT, signal.SIGTERM):  # two of a kind might be taken for one
+                    process.send_signal(number)
+            assert wait_until(lambda: process.poll() is not None, 30 if presses else 4) is bool(presses)
+            rows, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    summary = summary_of(said)
+    if presses:
+        assert rows.count("\n") < 960
+        assert (process.returncode, summary["outcome"]) == (137, "forced")
+    else:
+        assert rows.count("\n") == summary["items"] == 960
+        assert process.returncode == 0
 
 
 def test_a_reader_that_leaves_ends_all_processes(rig):

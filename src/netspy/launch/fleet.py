@@ -40,7 +40,7 @@ _START_TOGETHER_S = 2.0
 """An error at the start of one node that the others don't report within this time is that node's own."""
 
 _OUTPUT_AFTER_S = 2.0
-"""How long output is waited for when the nodes are gone; something they started may hold their pipes."""
+"""How long further output is waited for when the nodes are gone; something they started may hold their pipes."""
 
 
 class FleetEnd(NamedTuple):
@@ -97,10 +97,13 @@ def run_fleet(spider: Any, processes: int, stops: Stops | None = None) -> FleetE
                 for child in children:
                     child.close()
                 lifeline.close()
-                relay.join(_OUTPUT_AFTER_S)
+                passed_on = relay.finish(_OUTPUT_AFTER_S, lambda: signals.count > 1)
                 watch.end(_end_state(children))
     errors = [child.report.error for child in children if child.report is not None and child.report.error]
-    summary = _summed(spider, children, watch.seen, settings, started, forced=signals.count > 1)
+    summary = _summed(
+        spider, children, watch.seen, settings, started,
+        forced=signals.count > 1, rows_lost=relay.rows and not passed_on,
+    )  # fmt: skip
     return FleetEnd(summary, settings, errors[0] if len(errors) == len(children) else "")
 
 
@@ -191,6 +194,7 @@ def _summed(
     started: datetime,
     *,
     forced: bool,
+    rows_lost: bool,
 ) -> RunSummary:
     """One summary of all processes. A killed one counts with what its last heartbeat said."""
     now = datetime.now(UTC)
@@ -203,7 +207,7 @@ def _summed(
         parts.append(RunSummary(spider=spider.name, kind=spider.kind, user=user, **counted))
     summary = summaries.merge(parts, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO)
     reason = summary.reason
-    if forced and len(dead) == len(children):
+    if forced and (rows_lost or len(dead) == len(children)):
         summary = msgspec.structs.replace(summary, outcome="forced", exit_code=int(ExitCode.FORCED))
         reason = "a second signal"
     elif len(dead) == len(children):

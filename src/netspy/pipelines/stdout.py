@@ -20,7 +20,7 @@ STDOUT = "standard output"
 """What the run's summary calls the place of the rows."""
 
 
-def _write_all(raw: Any, data: bytes) -> None:
+def write_all(raw: Any, data: bytes) -> None:
     """Past the buffer, which would keep what could not be written, and write it at some later time."""
     view = memoryview(data)
     while view:
@@ -70,7 +70,7 @@ class StdoutPipeline(BasePipeline):
             # Bytes, as the reader expects UTF-8 whatever this machine's locale is.
             try:
                 out.flush()
-                _write_all(getattr(out.buffer, "raw", out.buffer), data)
+                write_all(getattr(out.buffer, "raw", out.buffer), data)
             except BrokenPipeError:
                 self._stop()
                 raise

@@ -1,6 +1,8 @@
 import io
 import os
 import sys
+import threading
+from contextlib import contextmanager
 
 import pytest
 from rich.console import Console
@@ -97,6 +99,60 @@ def test_a_closed_stdout_does_not_end_the_relay(monkeypatch):
     os.close(write)
     relay.join(30)
     assert not relay.is_alive()
+
+
+@contextmanager
+def held_up(monkeypatch):
+    """(a relay that has a line to pass on to a reader who takes none before `reads` is set, `reads`, what was read)."""
+    reads = threading.Event()
+
+    class Slow(io.BytesIO):
+        def write(self, data):
+            assert reads.wait(60)
+            return super().write(data)
+
+    out = Slow()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
+    read, write = os.pipe()
+    relay = Relay([(read, "stdout")], rows=True)
+    relay.start()
+    os.write(write, "ein Stück\n".encode())
+    os.close(write)
+    yield relay, reads, out
+    reads.set()
+    relay.join(30)
+
+
+def test_what_nodes_have_written_reaches_a_slow_reader_before_the_end(monkeypatch):
+    ended = []
+    with held_up(monkeypatch) as (relay, reads, out):
+        waiting = threading.Thread(target=lambda: ended.append(relay.finish(0.1)))
+        waiting.start()
+        waiting.join(0.8)
+        assert ended == []
+        reads.set()
+        waiting.join(30)
+        assert ended == [True]
+        assert out.getvalue() == "ein Stück\n".encode()
+
+
+def test_a_slow_reader_is_not_waited_for_long_when_the_run_is_given_up(monkeypatch):
+    with held_up(monkeypatch) as (relay, _, out):
+        assert relay.finish(0.3, lambda: True) is False
+        assert out.getvalue() == b""
+
+
+def test_a_pipe_that_something_else_holds_open_is_not_waited_for(monkeypatch):
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    read, write = os.pipe()
+    relay = Relay([(read, "stdout")])
+    relay.start()
+    os.write(write, b"a line\n")
+    assert relay.finish(0.3) is False
+    assert out.getvalue() == "a line\n"
+    os.close(write)
+    assert relay.finish(60) is True
 
 
 def test_a_batch_and_its_open_tasks_are_shown_and_of_another_spider_neither():
