@@ -99,7 +99,7 @@ def stored(folder: Path) -> int:
 
 
 def wait_stored(folder: Path, count: int) -> None:
-    assert wait_until(lambda: stored(folder) >= count, 30), f"{stored(folder)} of {count}"
+    assert wait_until(lambda: stored(folder) >= count, 60), f"{stored(folder)} of {count}"
 
 
 def unfinished(folder: Path) -> dict:
