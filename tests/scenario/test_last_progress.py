@@ -9,6 +9,7 @@ import threading
 import pytest
 
 import netspy as mw
+from netspy.launch import observer
 from netspy.testing.runner import start_script
 
 BASES = pytest.mark.parametrize("base", [mw.AirSpider, mw.Spider], ids=["air", "redis"])
@@ -30,9 +31,16 @@ Slow().start()
 
 
 @BASES
-def test_a_crawl_of_a_moment_ends_with_its_own_figures(numbered, redis_url, workdir, capfd, base):
+def test_a_crawl_of_a_moment_ends_with_its_own_figures(
+    numbered, redis_url, workdir, capfd, monkeypatch, base
+):
+    # However slow the machine is: no line but the last, and no end without an answer of the store.
+    monkeypatch.setattr(observer, "LAST_LOOK_S", 30.0)
+
     class Quick(base):
-        __custom_setting__ = {"PROGRESS": "lines", "CONCURRENT_REQUESTS_PER_DOMAIN": 0}
+        __custom_setting__ = {
+            "PROGRESS": "lines", "METRICS_LOG_INTERVAL": 3600.0, "CONCURRENT_REQUESTS_PER_DOMAIN": 0,
+        }  # fmt: skip
 
         def start_requests(self):
             for n in range(20):
