@@ -215,7 +215,7 @@ def test_a_single_run_beside_a_master_leaves_with_a_code_of_its_own_and_names_it
     run = crawl(either_url, 3, HEARTBEAT_STALE="60")
     first = monitor(run, "monitor")
     first.wait_line("master of Crawl")
-    result = monitor(run).finish(30).check(8)
+    result = monitor(run).finish().check(8)
     assert result.summary["outcome"] == "not_master"
     assert f":{first.pid} since" in result.summary["reason"]
     assert "Traceback" not in result.stderr
