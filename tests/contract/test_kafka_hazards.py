@@ -17,6 +17,7 @@ from netspy.errors import ConfigError, SerializationError, StoreLostError, Store
 from netspy.settings import Settings
 from netspy.tasks.kafka import KafkaTaskSource
 from netspy.testing.kafka_mock import UNKNOWN_TOPIC, KafkaMock
+from netspy.testing.leash import wait_until
 from netspy.testing.runner import start_script
 
 QUICK = "session.timeout.ms=1500&heartbeat.interval.ms=200&partition.assignment.strategy=range"
@@ -253,6 +254,27 @@ async def test_kafka_partition_with_too_many_unsettled_tasks_waits(kafka, name):
     done |= {task.value: 1 for task in held}
     await drain(source, set(range(150)), done)
     assert max(done.values()) == 1
+    await source.close()
+
+
+@pytest.mark.slow
+async def test_kafka_partition_that_waits_goes_on_after_the_group_had_lost_this_node(own_kafka, name):
+    own_kafka.topic(name, 1)
+    source = kafka_source(own_kafka.servers, name, f"open=20&{QUICK}")
+    await source.open()
+    await source.add(list(range(100)))
+    held = await taken(source, 20)
+    thread = source._thread
+    before = thread._offsets[0]
+    assert await asyncio.to_thread(wait_until, lambda: 0 in thread._paused, 30)
+    own_kafka.pause()
+    await asyncio.sleep(3)  # two sessions
+    own_kafka.resume()
+    assert await asyncio.to_thread(wait_until, lambda: thread._offsets.get(0) not in (None, before), 30)
+    done = {}
+    await source.settled(held)
+    done |= {task.value: 1 for task in held}
+    await drain(source, set(range(100)), done)
     await source.close()
 
 

@@ -370,6 +370,11 @@ class KafkaThread:
         self._on_lost(_consumer, marks)
 
     def _on_lost(self, _consumer: Any, marks: list[Any]) -> None:
+        kafka = brokers.library()
+        paused = [kafka.TopicPartition(self.topic, m.partition) for m in marks if m.partition in self._paused]
+        if paused:  # else the client keeps them paused when they come back to us
+            with suppress(kafka.KafkaException):
+                self._consumer.resume(paused)
         for mark in marks:
             self._offsets.pop(mark.partition, None)
             self._paused.discard(mark.partition)
