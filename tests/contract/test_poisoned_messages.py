@@ -135,7 +135,10 @@ async def test_a_message_that_is_too_large_for_the_failed_topic_does_not_end_the
             found = await source.take(10)
         assert [task.value for task in found] == [{"n": 1}]
         await source.settled(found)
-        assert (await source.backlog()).waiting == 0
+        # Where the group gave the partition anew meanwhile, what is done comes once more and is only counted.
+        async with asyncio.timeout(60):
+            while (await source.backlog()).waiting:
+                assert await source.take(10) == []
     finally:
         await source.close()
     assert await asyncio.to_thread(queue.failed) == 1
