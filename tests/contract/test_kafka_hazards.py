@@ -268,7 +268,7 @@ async def test_kafka_partition_that_waits_goes_on_after_the_group_had_lost_this_
     before = thread._offsets[0]
     assert await asyncio.to_thread(wait_until, lambda: 0 in thread._paused, 30)
     own_kafka.pause()
-    await asyncio.sleep(3)  # two sessions
+    assert await asyncio.to_thread(wait_until, lambda: 0 not in thread._offsets, 60), "the session is over"
     own_kafka.resume()
     assert await asyncio.to_thread(wait_until, lambda: thread._offsets.get(0) not in (None, before), 30)
     done = {}
