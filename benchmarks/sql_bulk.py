@@ -17,8 +17,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from netspy.messages.row import Row
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.sql import SqlPipeline
-from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 from netspy.testing.sql_servers import MariaDbServer, PostgresServer, SqlServer
 

@@ -19,7 +19,7 @@ from netspy.tasks.batch_queue import (
     token_of,
 )
 from netspy.tasks.mastership import NotMasterError, read_holder
-from netspy.tasks.redis_list import RedisTaskList
+from netspy.tasks.redis.list import RedisTaskList
 
 
 @pytest.fixture(params=["redis_url", "redis62_url"])

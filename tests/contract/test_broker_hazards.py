@@ -17,7 +17,7 @@ from broker_rig import SETTINGS, TAKER, drain, taken
 from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
 from netspy.settings import Settings
 from netspy.tasks.amqp import AmqpTaskSource
-from netspy.tasks.redis_stream import RedisStreamSource
+from netspy.tasks.redis.stream import RedisStreamSource
 from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
 from netspy.testing.runner import start_script
 from netspy.testing.servers import FaultProxy, RedisServer

@@ -19,15 +19,15 @@ from frontier_rig import Clock, Rig
 
 from netspy.errors import ConfigError, ItemError, PipelineError
 from netspy.messages.row import DeadRow, Row
-from netspy.pipelines import letters_redis
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.dead_letter import DeadLetterFile
-from netspy.pipelines.letters_redis import RedisLetters
-from netspy.pipelines.letters_shared import SharedLetters, open_store
-from netspy.pipelines.letters_sqlite import SqliteLetters
+from netspy.pipelines.dead_letters import redis as letters_redis
+from netspy.pipelines.dead_letters.file import DeadLetterFile
+from netspy.pipelines.dead_letters.redis import RedisLetters
+from netspy.pipelines.dead_letters.replay import Again, Wanted, replay
+from netspy.pipelines.dead_letters.shared import SharedLetters, open_store
+from netspy.pipelines.dead_letters.sqlite import SqliteLetters
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines
-from netspy.pipelines.replay import Again, Wanted, replay
-from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 from netspy.testing.leash import wait_until
 
@@ -211,13 +211,13 @@ def test_a_refused_item_is_made_and_checked_again(store, settings):
 KILLED = """
 import asyncio, os, signal, sys
 sys.path[:0] = [sys.argv[1]]
-from netspy.pipelines.dead_letter import DeadLetterFile
-from netspy.pipelines.letters_redis import RedisLetters
-from netspy.pipelines.letters_sqlite import SqliteLetters
+from netspy.pipelines.dead_letters.file import DeadLetterFile
+from netspy.pipelines.dead_letters.redis import RedisLetters
+from netspy.pipelines.dead_letters.sqlite import SqliteLetters
 from netspy.pipelines.loader import load_pipelines
 from netspy.pipelines.loader import load_pipelines
-from netspy.pipelines.replay import Again, replay
-from netspy.pipelines.writer import BatchWriter
+from netspy.pipelines.dead_letters.replay import Again, replay
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.settings import Settings
 
 kind, where, when, database = sys.argv[1:]
@@ -301,7 +301,7 @@ class Flaky:
 
 def test_while_the_store_is_away_letters_go_to_the_file_and_it_is_said_once(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("netspy.pipelines.letters_shared.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("netspy.pipelines.dead_letters.shared.time.monotonic", lambda: now[0])
     store, file, said = Flaky(), DeadLetterFile(tmp_path / "failed_items.jsonl"), []
     shared = SharedLetters(store, file, said.append)
     for n in range(3):

@@ -15,13 +15,13 @@ import pytest
 from netspy.errors import ConfigError, ItemError, RowsFailedError
 from netspy.messages.row import Row
 from netspy.pipelines import elasticsearch as module
-from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.dead_letters.file import DeadLetterFile
+from netspy.pipelines.delivery.writer import BatchWriter
+from netspy.pipelines.documents.bulk import document_id, index_name
 from netspy.pipelines.elasticsearch import ElasticsearchPipeline
-from netspy.pipelines.elasticsearch_bulk import document_id, index_name
+from netspy.pipelines.errors import UnavailableError
 from netspy.pipelines.loader import load_pipelines, pipeline_name
 from netspy.pipelines.sqlite import SqlitePipeline
-from netspy.pipelines.verdict import UnavailableError
-from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings, hide_password
 from netspy.testing.servers import free_port
 from support.bulk_server import BulkServer

@@ -21,13 +21,13 @@ from moto.server import ThreadedMotoServer
 
 from netspy.errors import ConfigError, ItemError, MissingExtraError
 from netspy.messages.row import Row
-from netspy.pipelines import file_stores
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.dead_letter import DeadLetterFile
-from netspy.pipelines.file_keys import checked_key, default_key, ending
+from netspy.pipelines.dead_letters.file import DeadLetterFile
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.files import FilesPipeline
 from netspy.pipelines.loader import load_pipelines, pipeline_name
-from netspy.pipelines.writer import BatchWriter
+from netspy.pipelines.media import stores as file_stores
+from netspy.pipelines.media.keys import checked_key, default_key, ending
 from netspy.settings import Settings
 from netspy.testing.site import Answer, LocalSite
 
@@ -587,7 +587,7 @@ def test_folders_of_killed_processes_are_removed_and_those_of_living_ones_are_no
     Kept(settings).client.create_bucket(Bucket="held")
     child = (
         "import os, sys, signal, msgspec\n"
-        "from netspy.pipelines.file_stores import store_for\n"
+        "from netspy.pipelines.media.stores import store_for\n"
         "from netspy.settings import Settings\n"
         "store = store_for(msgspec.json.decode(sys.argv[1], type=Settings))\n"
         "store.open()\n"

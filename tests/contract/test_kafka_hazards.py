@@ -15,7 +15,7 @@ from loguru import logger
 from netspy.brokers import kafka as brokers
 from netspy.errors import ConfigError, SerializationError, StoreLostError, StoreUnavailableError
 from netspy.settings import Settings
-from netspy.tasks.kafka import KafkaTaskSource
+from netspy.tasks.kafka.source import KafkaTaskSource
 from netspy.testing.kafka_mock import UNKNOWN_TOPIC, KafkaMock
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import start_script

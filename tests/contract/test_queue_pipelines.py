@@ -14,9 +14,9 @@ from netspy.errors import ConfigError, ItemError
 from netspy.messages.codec import decode
 from netspy.messages.envelope import row_of
 from netspy.messages.row import Row
-from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.dead_letters.file import DeadLetterFile
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines
-from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 
 MSG_SIZE_TOO_LARGE = 10  # the protocol's error code

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from netspy.core.batch_store import DONE, SqlBatchStore
 from netspy.sqlio.engine import make_engine
 from netspy.sqlio.trouble import transient
-from netspy.tasks.sql_steps import SqlSteps
+from netspy.tasks.sql.steps import SqlSteps
 from netspy.testing.leash import wait_until
 from netspy.testing.proxy import FaultProxy
 
@@ -27,8 +27,8 @@ def one(connection):
 
 def test_a_file_locked_by_somebody_who_froze_is_waited_for_and_that_is_said(tmp_path, monkeypatch):
     """No process can write into an SQLite file while another one is in the middle of it."""
-    monkeypatch.setattr("netspy.tasks.sql_steps._FILE_LOCK_S", 0.2)
-    monkeypatch.setattr("netspy.tasks.sql_steps._TOLD_AFTER_S", 0.1)
+    monkeypatch.setattr("netspy.tasks.sql.steps._FILE_LOCK_S", 0.2)
+    monkeypatch.setattr("netspy.tasks.sql.steps._TOLD_AFTER_S", 0.1)
     path, said, results = tmp_path / "t.db", [], []
     steps = SqlSteps(f"sqlite:///{path}", pool_size=2, patience=60.0, tell=said.append)
     assert steps.run(one) == 1

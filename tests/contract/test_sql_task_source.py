@@ -11,7 +11,7 @@ import sqlalchemy
 from netspy.errors import ConfigError, SerializationError, StoreUnavailableError
 from netspy.messages import codec
 from netspy.settings import Settings
-from netspy.tasks.sql_table import SqlTaskSource, read_table_url
+from netspy.tasks.sql.table import SqlTaskSource, read_table_url
 from netspy.testing.source_contract import CHECKS, OUTLIVES_A_LEASE, Traits
 from support.batch_tables import CREATE, admin
 

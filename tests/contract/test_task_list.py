@@ -17,7 +17,7 @@ from netspy.redisio.scripts import Call, load
 from netspy.settings import Settings
 from netspy.tasks.batch_queue import BatchQueue
 from netspy.tasks.contract import Backlog
-from netspy.tasks.redis_list import FOLDER, RedisTaskList, TaskKeys, read_task, task_keys
+from netspy.tasks.redis.list import FOLDER, RedisTaskList, TaskKeys, read_task, task_keys
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.redis_server import RedisServer, find_embedded_server, find_redis_server
 from netspy.testing.source_contract import CHECKS, OUTLIVES_A_LEASE, Traits

@@ -53,7 +53,7 @@ class Kafka(Traits):
         self.url = f"kafka://{request.getfixturevalue('kafka').servers}/{name}?group={name}&{how}"
 
     async def make(self):
-        from netspy.tasks.kafka import KafkaTaskSource
+        from netspy.tasks.kafka.source import KafkaTaskSource
 
         return KafkaTaskSource(self.url, SETTINGS, topic="unused", group="unused")
 
@@ -65,7 +65,7 @@ class RedisStream(Traits):
         self.key = f"contract-{uuid.uuid4().hex}"
 
     async def make(self):
-        from netspy.tasks.redis_stream import RedisStreamSource
+        from netspy.tasks.redis.stream import RedisStreamSource
 
         return RedisStreamSource(self.settings, self.key, lease_s=self.lease_s)
 

@@ -12,7 +12,7 @@ from air_support import Air, Memory, crawl
 
 import netspy as mw
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.dead_letters.file import DeadLetterFile
 
 pytestmark = pytest.mark.usefixtures("workdir")
 

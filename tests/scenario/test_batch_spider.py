@@ -21,7 +21,7 @@ from netspy.launch import SpiderExit
 from netspy.redisio.client import sync_client
 from netspy.settings import Settings
 from netspy.tasks.batch_queue import BatchKeys
-from netspy.tasks.redis_list import RedisTaskList
+from netspy.tasks.redis.list import RedisTaskList
 from netspy.testing.clock import FakeClock
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import start_script

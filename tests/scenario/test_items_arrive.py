@@ -14,7 +14,7 @@ from air_support import Air, Memory, crawl
 
 import netspy as mw
 from netspy.cluster.reset import reset
-from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.dead_letters.file import DeadLetterFile
 from netspy.policy.run_scope import run_scope
 from netspy.redisio.client import sync_client
 from netspy.testing.runner import start_script

@@ -16,9 +16,9 @@ import pytest
 
 from netspy.cli import app
 from netspy.messages.row import Row
-from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.dead_letters.file import DeadLetterFile
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines
-from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 from netspy.testing.kafka_mock import KafkaMock
 from netspy.testing.leash import wait_until

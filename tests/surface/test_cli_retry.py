@@ -11,7 +11,7 @@ import pytest
 from cli_rig import Rig, one_line, until
 
 from netspy.messages.row import DeadRow, Row
-from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.dead_letters.file import DeadLetterFile
 
 SHOP = """
 import os

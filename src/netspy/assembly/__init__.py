@@ -18,10 +18,10 @@ from netspy.messages.request import Request
 from netspy.messages.urls import compile_ignore
 from netspy.observe.alerts import Alerts
 from netspy.observe.throttle import Throttled
-from netspy.pipelines.dead_letter import DeadLetterFile
-from netspy.pipelines.events import PipelineEvent
+from netspy.pipelines.dead_letters.file import DeadLetterFile
+from netspy.pipelines.delivery.events import PipelineEvent
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines
-from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def build(spider: Any, settings: Settings) -> Built:
 def _storing(spider: Any, settings: Settings) -> tuple[list[Any], type[BatchWriter], bool]:
     """The pipelines, what writes to them, and whether items are asked for in the item filter."""
     if spider.item_handler is not None:
-        from netspy.pipelines.handler import HandlerPipeline, HandlerWriter
+        from netspy.pipelines.delivery.handler import HandlerPipeline, HandlerWriter
 
         return [HandlerPipeline(spider.item_handler)], HandlerWriter, False
     wanted = spider.pipelines if spider.pipelines is not None else settings.ITEM_PIPELINES
@@ -266,7 +266,7 @@ def _dead_letters(built: Built, spider: Any, settings: Settings, alerts: Alerts)
     file = DeadLetterFile(settings.FAILED_ITEM_PATH)
     if not settings.FAILED_ITEM_URL:
         return file
-    from netspy.pipelines.letters_shared import SharedLetters, open_store
+    from netspy.pipelines.dead_letters.shared import SharedLetters, open_store
     from netspy.policy.run_scope import run_scope
 
     job = run_scope(settings, spider.name, getattr(spider, "redis_key", None)).job

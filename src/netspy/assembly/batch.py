@@ -16,7 +16,7 @@ from netspy.tasks.batch_queue import BatchKeys, BatchQueue, identify, master_hol
 from netspy.tasks.batch_store import BatchStore
 from netspy.tasks.cron import batch_schedule
 from netspy.tasks.memory_batch import MemoryBatchStore
-from netspy.tasks.redis_list import RedisTaskList
+from netspy.tasks.redis.list import RedisTaskList
 
 if TYPE_CHECKING:
     from netspy.observe.alerts import Alerts
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def make_store(settings: Settings, task_table: str) -> BatchStore:
     """The SQL store that BATCH_STORE_URL, else MYSQL_*, describes. Raises ConfigError, MissingExtraError."""
-    from netspy.tasks.sql_batch import SqlBatchStore
+    from netspy.tasks.sql.batch import SqlBatchStore
 
     return SqlBatchStore.from_settings(settings, task_table)
 

@@ -25,7 +25,7 @@ def make_source(
     scheme = wanted.partition("://")[0].partition("+")[0].lower()
     if not wanted:
         from netspy.assembly import _need_redis
-        from netspy.tasks.redis_list import RedisTaskList, task_keys
+        from netspy.tasks.redis.list import RedisTaskList, task_keys
 
         _need_redis()
         return RedisTaskList(settings, task_keys(settings, list_name), on_outage=on_outage)
@@ -40,7 +40,7 @@ def make_source(
 
             return AmqpTaskSource(wanted, settings, queue=name, on_outage=on_outage)
         if scheme == "kafka":
-            from netspy.tasks.kafka import KafkaTaskSource
+            from netspy.tasks.kafka.source import KafkaTaskSource
 
             return KafkaTaskSource(
                 wanted,
@@ -51,7 +51,7 @@ def make_source(
                 on_outage=on_outage,
             )
         if scheme in _SQL:
-            from netspy.tasks.sql_table import SqlTaskSource
+            from netspy.tasks.sql.table import SqlTaskSource
 
             return SqlTaskSource(settings, list_name, on_outage=on_outage)
         raise ConfigError(

@@ -181,7 +181,7 @@ def _job_and_list(
     values: list[str] | None,
 ) -> tuple[Job, str | None]:
     """The job, and the key of the task list that belongs to it; None where there can't be one."""
-    from netspy.tasks.redis_list import task_keys
+    from netspy.tasks.redis.list import task_keys
 
     if spider is None:
         job = find_job(spider, key, run, arguments, values)

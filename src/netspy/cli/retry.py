@@ -92,7 +92,7 @@ def retry(
     code = 0
     if items or both:
         from netspy.cli.retry_items import retry_items
-        from netspy.pipelines.replay import Wanted
+        from netspy.pipelines.dead_letters.replay import Wanted
 
         code = retry_items(
             chosen, Wanted(table, moment, pipeline), output=output, key=key, arguments=arguments, values=values,

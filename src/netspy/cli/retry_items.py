@@ -22,14 +22,14 @@ from netspy.errors import ConfigError, ItemError
 from netspy.observe import log
 from netspy.observe.log import is_terminal
 from netspy.observe.throttle import Throttled
-from netspy.pipelines.verdict import cause_of
+from netspy.pipelines.errors import cause_of
 from netspy.policy.run_scope import run_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from netspy.pipelines.events import PipelineEvent
-    from netspy.pipelines.replay import Letters, Wanted
+    from netspy.pipelines.dead_letters.replay import Letters, Wanted
+    from netspy.pipelines.delivery.events import PipelineEvent
     from netspy.settings import Settings
 
 _FAILED_AGAIN = 6
@@ -97,8 +97,8 @@ def _own_redis(settings: Settings) -> bool:
 
 def _kept(settings: Settings, place: _Place, stack: ExitStack) -> list[Letters]:
     """Where dead letters are: the file, and the shared store if there is one."""
-    from netspy.pipelines.dead_letter import DeadLetterFile
-    from netspy.pipelines.letters_shared import in_redis, open_store
+    from netspy.pipelines.dead_letters.file import DeadLetterFile
+    from netspy.pipelines.dead_letters.shared import in_redis, open_store
 
     kept: list[Letters] = [DeadLetterFile(settings.FAILED_ITEM_PATH)]
     if settings.FAILED_ITEM_URL:
@@ -143,9 +143,9 @@ async def _replay(
     kept: list[Letters], wanted: Wanted, settings: Settings, module: str | None, output: str | None
 ) -> int:
     from netspy.cli.run import pipeline_for
+    from netspy.pipelines.dead_letters.replay import Again, replay
+    from netspy.pipelines.delivery.writer import BatchWriter
     from netspy.pipelines.loader import load_pipelines
-    from netspy.pipelines.replay import Again, replay
-    from netspy.pipelines.writer import BatchWriter
 
     pipelines: Any = settings.ITEM_PIPELINES if output is None else [pipeline_for(output)]
     again = Again()

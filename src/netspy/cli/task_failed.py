@@ -108,7 +108,7 @@ def _chosen(client: redis.Redis, key: str, numbers: list[int], error: str | None
 def _failed_list(
     words: list[str] | None, task_key: str | None, arguments: list[str] | None, values: list[str] | None
 ) -> Iterator[tuple[redis.Redis, Target, list[int]]]:
-    from netspy.tasks.redis_list import task_keys
+    from netspy.tasks.redis.list import task_keys
 
     spider, numbers = split(words)
     target = find_target(spider, task_key, arguments, values)
@@ -183,7 +183,7 @@ def retry(
 ) -> int:
     """Move them, piece by piece; each record is in one place at any time."""
     from netspy.redisio.scripts import Call, load, run_sync
-    from netspy.tasks.redis_list import FOLDER, task_keys
+    from netspy.tasks.redis.list import FOLDER, task_keys
 
     with _failed_list(words, task_key, arguments, values) as (client, target, numbers):
         keys = task_keys(target.settings, target.list_name)

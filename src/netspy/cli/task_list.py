@@ -68,6 +68,6 @@ def place_of(target: Target) -> str:
 
 def base_of(target: Target) -> str:
     """The list's key in Redis."""
-    from netspy.tasks.redis_list import task_keys
+    from netspy.tasks.redis.list import task_keys
 
     return task_keys(target.settings, target.list_name).base

@@ -112,7 +112,7 @@ def _backlog(target: Target) -> Backlog:
         with OutsideSource(target.settings, target.list_name) as source:
             return source.backlog()
     from netspy.redisio.scripts import Call, load, run_sync
-    from netspy.tasks.redis_list import FOLDER, task_keys
+    from netspy.tasks.redis.list import FOLDER, task_keys
 
     keys = task_keys(target.settings, target.list_name)
     with connected(target.job, key=keys.base) as client:

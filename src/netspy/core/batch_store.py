@@ -24,7 +24,7 @@ from netspy.tasks.batch_store import (
 from netspy.tasks.memory_batch import MemoryBatchStore
 
 if TYPE_CHECKING:
-    from netspy.tasks.sql_batch import MysqlBatchStore, SqlBatchStore
+    from netspy.tasks.sql.batch import MysqlBatchStore, SqlBatchStore
 
 __all__ = [
     "DOING",
@@ -48,6 +48,6 @@ def __getattr__(name: str) -> Any:
     """Load the SQL store."""
     if name not in {"MysqlBatchStore", "SqlBatchStore"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import netspy.tasks.sql_batch as module
+    import netspy.tasks.sql.batch as module
 
     return getattr(module, name)

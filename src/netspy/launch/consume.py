@@ -23,10 +23,10 @@ from netspy.observe.counters import Counters
 from netspy.observe.outcome import ExitCode, Stop, exit_code, outcome_of
 from netspy.observe.progress import duration
 from netspy.observe.throttle import Throttled
-from netspy.pipelines.dead_letter import DeadLetterFile
-from netspy.pipelines.letters_shared import SharedLetters, open_store
+from netspy.pipelines.dead_letters.file import DeadLetterFile
+from netspy.pipelines.dead_letters.shared import SharedLetters, open_store
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines, pipeline_name
-from netspy.pipelines.writer import BatchWriter
 from netspy.policy.run_scope import CLUSTER_SCHEMES
 from netspy.tasks.message_source import kind_of, message_source
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netspy.observe.summary import RunSummary
-    from netspy.pipelines.events import PipelineEvent
-    from netspy.pipelines.writer import DeadLetters
+    from netspy.pipelines.delivery.events import PipelineEvent
+    from netspy.pipelines.delivery.writer import DeadLetters
     from netspy.settings import Settings
 
 KIND = "consumer"

@@ -24,7 +24,7 @@ from netspy.messages.row import DeadRow, Row
 
 if TYPE_CHECKING:
     from netspy.observe.counters import Counters
-    from netspy.pipelines.writer import BatchWriter, DeadLetters
+    from netspy.pipelines.delivery.writer import BatchWriter, DeadLetters
     from netspy.settings import Settings
     from netspy.tasks.contract import Backlog, Task, TaskSource
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.filenames import beside, file_stem
-from netspy.pipelines.shared_file import SharedFile, locked
+from netspy.pipelines.local.filenames import beside, file_stem
+from netspy.pipelines.local.shared_file import SharedFile, locked
 from netspy.pipelines.values import as_sheet, text_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from netspy.errors import ConfigError, ItemError, MissingExtraError, RowsFailedError
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.elasticsearch_bulk import (
+from netspy.pipelines.documents.bulk import (
     Line,
     document_id,
     failed_rows,
@@ -19,7 +19,7 @@ from netspy.pipelines.elasticsearch_bulk import (
     requests,
     update_line,
 )
-from netspy.pipelines.verdict import UnavailableError, text_of
+from netspy.pipelines.errors import UnavailableError, text_of
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:

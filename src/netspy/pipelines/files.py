@@ -26,10 +26,10 @@ from netspy.errors import (
 )
 from netspy.messages.request import Request
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.file_keys import checked_key, content_type_of, default_key, index_key
-from netspy.pipelines.file_stores import store_for
+from netspy.pipelines.errors import UnavailableError, text_of
+from netspy.pipelines.media.keys import checked_key, content_type_of, default_key, index_key
+from netspy.pipelines.media.stores import store_for
 from netspy.pipelines.values import json_bytes
-from netspy.pipelines.verdict import UnavailableError, text_of
 from netspy.policy.politeness import Politeness, SiteState
 from netspy.policy.retry import StatusPolicy, may_retry, retry_after_s, retry_delay_s
 from netspy.settings import hide_password
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from netspy.messages.response import Response
-    from netspy.pipelines.file_stores import FileStore
+    from netspy.pipelines.media.stores import FileStore
     from netspy.settings import Settings
 
 _DOWNLOADER = "netspy.downloader.curl.CurlDownloader"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.compressed import CODECS, Codec, codec_of, whole_part
-from netspy.pipelines.filenames import beside, file_stem, next_number
-from netspy.pipelines.shared_file import SharedFile, end_of_last_line, locked
+from netspy.pipelines.local.compressed import CODECS, Codec, codec_of, whole_part
+from netspy.pipelines.local.filenames import beside, file_stem, next_number
+from netspy.pipelines.local.shared_file import SharedFile, end_of_last_line, locked
 from netspy.pipelines.values import json_lines
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ItemError, MissingExtraError, PipelineError, RowsFailedError
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.mongo_documents import collection_name, cut_moments, document, field_name, finding
-from netspy.pipelines.verdict import UnavailableError, text_of
+from netspy.pipelines.documents.mongo import collection_name, cut_moments, document, field_name, finding
+from netspy.pipelines.errors import UnavailableError, text_of
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:

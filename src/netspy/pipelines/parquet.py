@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from netspy.errors import MissingExtraError, PipelineError
+from netspy.pipelines.arrow.segment import Say, Segment, take_over, with_logs
+from netspy.pipelines.arrow.types import arrow_type, kind_from_arrow, merge
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.filenames import file_stem
-from netspy.pipelines.parquet_segment import Say, Segment, take_over, with_logs
-from netspy.pipelines.parquet_types import arrow_type, kind_from_arrow, merge
+from netspy.pipelines.local.filenames import file_stem
 from netspy.pipelines.values import as_sheet
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from netspy.errors import ItemError, PipelineError, RowsFailedError, StoreUnavai
 from netspy.messages.envelope import pack_row
 from netspy.messages.row import Row
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.verdict import UnavailableError
+from netspy.pipelines.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

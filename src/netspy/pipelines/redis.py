@@ -8,7 +8,7 @@ from netspy.errors import ItemError, RowsFailedError
 from netspy.messages.envelope import pack_row
 from netspy.messages.row import Row
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.verdict import UnavailableError
+from netspy.pipelines.errors import UnavailableError
 from netspy.policy.run_scope import CLUSTER_SCHEMES
 from netspy.redisio import client as clients
 from netspy.redisio.trouble import one_line, trouble_of, unusable

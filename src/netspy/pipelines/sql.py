@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from netspy.errors import ConfigError, ItemError, PipelineError, RowsFailedError
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.sql_blunt import blunt
-from netspy.pipelines.sql_plan import Shape, by_key, chars, chunks, in_order, packet_bytes, repeats
-from netspy.pipelines.sql_rows import bound_rows
-from netspy.pipelines.sql_tables import Tables
+from netspy.pipelines.errors import UnavailableError
+from netspy.pipelines.relational.lossy import blunt
+from netspy.pipelines.relational.plan import Shape, by_key, chars, chunks, in_order, packet_bytes, repeats
+from netspy.pipelines.relational.rows import bound_rows
+from netspy.pipelines.relational.tables import Tables
 from netspy.pipelines.values import as_sheet
-from netspy.pipelines.verdict import UnavailableError
 from netspy.sqlio import trouble
 from netspy.sqlio.address import read_url
 from netspy.sqlio.dialects import dialect_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ItemError
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.sqlite_schema import (
+from netspy.pipelines.relational.sqlite_schema import (
     OWN_MARK,
     Column,
     Table,

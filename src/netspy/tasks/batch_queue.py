@@ -22,7 +22,7 @@ from netspy.redisio.keys import RunKeys
 from netspy.redisio.link import AsyncLink, StoreFullError
 from netspy.redisio.scripts import Arg, Call, load
 from netspy.tasks.mastership import Holder, NotMasterError, read_holder
-from netspy.tasks.redis_list import FOLDER, TaskKeys
+from netspy.tasks.redis.list import FOLDER, TaskKeys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

@@ -63,7 +63,7 @@ def message_source(
 
 def _kafka(address: str, settings: Settings, on_outage: Callable[[bool, float], None] | None) -> TaskSource:
     from netspy.brokers.kafka import read_kafka
-    from netspy.tasks.kafka import OPTIONS, KafkaTaskSource
+    from netspy.tasks.kafka.source import OPTIONS, KafkaTaskSource
 
     topic = settings.KAFKA_TOPIC
     found = read_kafka(address, name="the source", servers=settings.KAFKA_BOOTSTRAP_SERVERS, own=OPTIONS)
@@ -86,8 +86,8 @@ def _kafka(address: str, settings: Settings, on_outage: Callable[[bool, float], 
 def _redis(
     kind: str, address: str, settings: Settings, on_outage: Callable[[bool, float], None] | None
 ) -> TaskSource:
-    from netspy.tasks.redis_list import RedisTaskList, TaskKeys
-    from netspy.tasks.redis_stream import RedisStreamSource
+    from netspy.tasks.redis.list import RedisTaskList, TaskKeys
+    from netspy.tasks.redis.stream import RedisStreamSource
 
     url, key, group = None, "", GROUP
     if "://" in address:

@@ -13,12 +13,12 @@ from writer_rig import Bench, Pauses, Recorder, Second, rows, run, run_on_a_turn
 
 from netspy.errors import ItemError, PipelineError
 from netspy.messages.row import Row
-from netspy.pipelines import deadline, feeding, writer
-from netspy.pipelines.dead_letter import DeadLetterFile, DeadRow
+from netspy.pipelines.dead_letters.file import DeadLetterFile, DeadRow
+from netspy.pipelines.delivery import deadline, feeding, writer
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.jsonl import JsonlPipeline
 from netspy.pipelines.loader import pipeline_name
 from netspy.pipelines.sqlite import SqlitePipeline
-from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 
 

@@ -19,11 +19,11 @@ from kinds_of_values import ITEM, Unstorable, XPathText
 from netspy.errors import ItemError, PipelineError
 from netspy.messages.row import Row
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.dead_letter import DeadLetterFile, DeadRow
+from netspy.pipelines.dead_letters.file import DeadLetterFile, DeadRow
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import pipeline_name
-from netspy.pipelines.shared_file import locked
+from netspy.pipelines.local.shared_file import locked
 from netspy.pipelines.sqlite import SqlitePipeline
-from netspy.pipelines.writer import BatchWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,9 +213,9 @@ def test_a_replay_that_can_not_put_rows_back_keeps_them_claimed(settings, dead) 
 
 KILLED = """
 import asyncio, os, signal, sys
-from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.dead_letters.file import DeadLetterFile
 from netspy.pipelines.loader import load_pipelines
-from netspy.pipelines.writer import BatchWriter
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.settings import Settings
 settings = Settings(SQLITE_PATH=sys.argv[1] + "/items.db", FAILED_ITEM_PATH=sys.argv[1] + "/failed_items.jsonl")
 dead = DeadLetterFile(settings.FAILED_ITEM_PATH)

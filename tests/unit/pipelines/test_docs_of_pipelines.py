@@ -14,9 +14,9 @@ import pytest
 
 from netspy.messages.records import row_of
 from netspy.messages.row import Row
-from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.dead_letters.file import DeadLetterFile
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines
-from netspy.pipelines.writer import BatchWriter
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -14,9 +14,9 @@ import pytest
 import zstandard
 
 from netspy.cli.run import pipeline_for
-from netspy.pipelines import compressed
 from netspy.pipelines.jsonl import JsonlPipeline
 from netspy.pipelines.loader import load_pipelines
+from netspy.pipelines.local import compressed
 from netspy.settings import Settings
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def test_only_the_end_of_a_long_file_is_read_to_find_out_that_it_is_whole(settin
     pipeline = made(settings, kind)
     for n in range(30):
         pipeline.save_items("t", [{"n": n, "x": os.urandom(50_000).hex()}])
-    from netspy.pipelines.shared_file import locked
+    from netspy.pipelines.local.shared_file import locked
 
     read = 0
     with locked(file_of(out, kind)) as file:

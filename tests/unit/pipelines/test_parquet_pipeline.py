@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from kinds_of_values import ITEM, Unstorable, XPathText
 
 from netspy.errors import ItemError, PipelineError
-from netspy.pipelines import parquet_segment
-from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.arrow import segment as parquet_segment
+from netspy.pipelines.arrow.types import NULL, Kind, kind_of, merge
+from netspy.pipelines.dead_letters.file import DeadLetterFile
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines
 from netspy.pipelines.parquet import ParquetPipeline, schema_of
-from netspy.pipelines.parquet_types import NULL, Kind, kind_of, merge
-from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ def test_files_are_finished_at_their_number_of_rows_or_bytes_or_age(settings, ou
 def test_what_a_killed_process_left_is_a_file_after_the_next_start(settings, out) -> None:
     code = """
 import itertools, sys
-from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.dead_letters.file import DeadLetterFile
 from netspy.pipelines.loader import load_pipelines
 from netspy.settings import Settings
 [p] = load_pipelines(["netspy.pipelines.parquet.ParquetPipeline"], Settings(PARQUET_OUTPUT_DIR=sys.argv[1], PARQUET_FILE_ROWS=70))
@@ -382,7 +382,7 @@ def test_a_batch_torn_in_the_log_is_cut_off_whole(settings, out, keep) -> None:
 def test_a_crash_while_the_file_is_made_neither_loses_nor_doubles_a_row(
     settings, out, monkeypatch, moment
 ) -> None:
-    from netspy.pipelines.shared_file import SharedFile
+    from netspy.pipelines.local.shared_file import SharedFile
 
     class Killed(BaseException):
         pass

@@ -14,8 +14,8 @@ import pytest
 
 from netspy.messages.row import Row
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.dead_letter import DeadLetterFile, DeadRow
-from netspy.pipelines.writer import BatchWriter
+from netspy.pipelines.dead_letters.file import DeadLetterFile, DeadRow
+from netspy.pipelines.delivery.writer import BatchWriter
 
 LETTERS = 20_000
 

@@ -10,10 +10,10 @@ import pytest
 from netspy.errors import ItemError, RowsFailedError
 from netspy.messages.row import Row
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.dead_letters.file import DeadLetterFile
+from netspy.pipelines.delivery.writer import BatchWriter
+from netspy.pipelines.errors import UnavailableError
 from netspy.pipelines.loader import load_pipelines, pipeline_name
-from netspy.pipelines.verdict import UnavailableError
-from netspy.pipelines.writer import BatchWriter
 
 
 class PerRow(BasePipeline):

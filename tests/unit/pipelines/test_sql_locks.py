@@ -14,8 +14,8 @@ from sql_rig import Database, pipeline
 
 from netspy.messages.row import Row
 from netspy.pipelines import sql
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines
-from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 
 LOCKS = {

@@ -9,12 +9,12 @@ import pytest
 from sql_rig import Database, pipeline
 
 from netspy.errors import ConfigError, ItemError, MissingExtraError, RowsFailedError
-from netspy.pipelines import sql_tables
 from netspy.pipelines.loader import load_pipelines
 from netspy.pipelines.mysql import MysqlPipeline
 from netspy.pipelines.postgres import PostgresPipeline
+from netspy.pipelines.relational import tables as sql_tables
+from netspy.pipelines.relational.plan import Line, Shape, chunks, in_order, packet_bytes, repeats
 from netspy.pipelines.sql import SqlPipeline, SqlTroubleError
-from netspy.pipelines.sql_plan import Line, Shape, chunks, in_order, packet_bytes, repeats
 from netspy.settings import Settings
 
 

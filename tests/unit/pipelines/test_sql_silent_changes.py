@@ -10,7 +10,7 @@ from loguru import logger
 from sql_rig import Database, pipeline
 
 from netspy.errors import ItemError, RowsFailedError
-from netspy.pipelines import sql_tables
+from netspy.pipelines.relational import tables as sql_tables
 
 EAST = timezone(timedelta(hours=8))
 

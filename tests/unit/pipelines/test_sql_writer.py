@@ -9,9 +9,9 @@ import pytest
 from sql_rig import Database
 
 from netspy.messages.row import Row
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines
 from netspy.pipelines.sql import SqlPipeline
-from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 from netspy.testing.proxy import FaultProxy
 

@@ -16,10 +16,10 @@ from kinds_of_values import ITEM
 
 from netspy.messages.row import Row
 from netspy.pipelines.csv import CsvPipeline
-from netspy.pipelines.dead_letter import DeadLetterFile, DeadRow
+from netspy.pipelines.dead_letters.file import DeadLetterFile, DeadRow
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.jsonl import JsonlPipeline
 from netspy.pipelines.loader import load_pipelines
-from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 
 if TYPE_CHECKING:

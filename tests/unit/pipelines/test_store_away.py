@@ -13,8 +13,8 @@ import pytest
 from writer_rig import Bench, Recorder, Second, rows, run
 
 from netspy.errors import ItemError
-from netspy.pipelines import feeding
-from netspy.pipelines.verdict import UnavailableError, store_away
+from netspy.pipelines.delivery import feeding
+from netspy.pipelines.errors import UnavailableError, store_away
 from netspy.settings import Settings
 
 

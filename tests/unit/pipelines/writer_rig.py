@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 from netspy.messages.row import Row
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.dead_letter import DeadLetterFile
+from netspy.pipelines.dead_letters.file import DeadLetterFile
+from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines
-from netspy.pipelines.writer import BatchWriter
 from netspy.settings import Settings
 
 

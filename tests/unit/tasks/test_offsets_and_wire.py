@@ -8,7 +8,7 @@ import pytest
 
 from netspy.errors import SerializationError
 from netspy.messages import codec
-from netspy.tasks.offsets import Mark, Offsets
+from netspy.tasks.kafka.offsets import Mark, Offsets
 from netspy.tasks.wire import SettledLately, decode_value, encode_values, token_of
 
 

@@ -1,0 +1,1 @@
+"""A batch on its way to every pipeline it belongs to: rounds, retries, deadlines."""

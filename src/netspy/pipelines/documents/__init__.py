@@ -1,0 +1,1 @@
+"""Rows as documents, for MongoDB and Elasticsearch."""

@@ -1,0 +1,1 @@
+"""Files on this machine that several processes append to."""

@@ -1,0 +1,1 @@
+"""Downloaded files: under which key, in which folder or bucket."""

@@ -1,0 +1,1 @@
+"""What SQL stores share: values exactly as given, columns, tables, statements."""

@@ -1,0 +1,1 @@
+"""Tasks from Kafka topics: a consumer in a thread, offsets committed when a task has come to its end."""

@@ -1,0 +1,1 @@
+"""Tasks in Redis lists and streams."""
