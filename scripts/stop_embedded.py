@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from netspy.redisio.embedded import EmbeddedRedis
+from netspy.redisio.embedded.server import EmbeddedRedis
 
 for top in map(Path, sys.argv[1:]):
     for note in top.rglob("server.json"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from netspy.redisio.embedded import EmbeddedRedis
+from netspy.redisio.embedded.server import EmbeddedRedis
 from netspy.testing.clock import FakeClock
 from netspy.testing.servers import RedisServer, find_embedded_server, find_redis_server
 from netspy.testing.site import LocalSite

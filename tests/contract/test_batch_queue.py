@@ -18,7 +18,7 @@ from netspy.tasks.batch_queue import (
     salt_of,
     token_of,
 )
-from netspy.tasks.mastership import NotMasterError, read_holder
+from netspy.tasks.master_lock import NotMasterError, read_holder
 from netspy.tasks.redis.list import RedisTaskList
 
 

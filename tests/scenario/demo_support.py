@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-from netspy.redisio.embedded import EmbeddedRedis
+from netspy.redisio.embedded.server import EmbeddedRedis
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import Script, start_command
 

@@ -26,7 +26,7 @@ from demo_support import (
 )
 
 from netspy.errors import ConfigError
-from netspy.redisio.embedded import EmbeddedRedis
+from netspy.redisio.embedded.server import EmbeddedRedis
 from netspy.testing import demo_folder
 from netspy.testing.demo import demo_shop
 from netspy.testing.demo_report import check, served

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from demo_support import NETSPY, demo, nothing_left, run_folder
 
-from netspy.redisio.embedded import EmbeddedRedis
+from netspy.redisio.embedded.server import EmbeddedRedis
 from netspy.testing import demo_batch_run as batch_run
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import run_command

@@ -80,7 +80,7 @@ def test_a_usage_error_is_one_line_and_exit_code_2(arguments, line, capsys):
 
 def with_command(monkeypatch, action):
     """The application with one command more, which does `action`."""
-    monkeypatch.setattr(app, "COMMANDS", ())
+    monkeypatch.setattr(app, "COMMANDS", {})
     built = app.build()
     built.command("act")(action)
     monkeypatch.setattr(app, "build", lambda: built)
@@ -168,6 +168,8 @@ def test_every_file_with_a_command_is_listed():
 
     folder = Path(app.__file__).parent
     with_register = {
-        path.stem for path in folder.glob("*.py") if "\ndef register(" in path.read_text("utf-8")
+        ".".join(path.relative_to(folder).with_suffix("").parts)
+        for path in folder.rglob("*.py")
+        if "\ndef register(" in path.read_text("utf-8")
     }
-    assert with_register == set(app.COMMANDS)
+    assert with_register == set(app.COMMANDS.values())

@@ -10,7 +10,7 @@ import pytest
 
 from netspy import settings
 from netspy.cli import main
-from netspy.cli.create import module_and_class
+from netspy.cli.create.command import module_and_class
 from netspy.observe.summary import parse_line
 from netspy.redisio.keys import BatchNames
 from netspy.testing.leash import wait_until

@@ -9,7 +9,7 @@ from cli_rig import SOON_STALE, Rig, one_line, until
 from netspy.cli.rates import BeatRates
 from netspy.cluster.nodes import NodeInfo
 from netspy.cluster.status import Status
-from netspy.redisio.embedded import EmbeddedRedis
+from netspy.redisio.embedded.server import EmbeddedRedis
 from netspy.testing.leash import wait_until
 from netspy.testing.servers import RedisServer, free_port
 

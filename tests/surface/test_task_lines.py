@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from netspy.cli.task_lines import MAX_LINE, format_of, read_lines
+from netspy.cli.tasks.lines import MAX_LINE, format_of, read_lines
 from netspy.errors import ConfigError
 from netspy.messages import codec
 

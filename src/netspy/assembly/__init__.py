@@ -26,7 +26,7 @@ from netspy.settings import Settings
 
 if TYPE_CHECKING:
     from netspy.downloader.contract import Downloader
-    from netspy.redisio.embedded import EmbeddedRedis
+    from netspy.redisio.embedded.server import EmbeddedRedis
 
 EMBEDDED = "embedded"
 
@@ -128,7 +128,7 @@ def embedded_store(spider: Any, settings: Settings) -> Iterator[Settings]:
         yield settings
         return
     _need_redis()
-    from netspy.redisio.embedded import EmbeddedRedis
+    from netspy.redisio.embedded.server import EmbeddedRedis
 
     server = EmbeddedRedis(settings.EMBEDDED_DATA_DIR)
     url = server.acquire()

@@ -224,7 +224,7 @@ def _waits(log: Any, settings: Settings, what: str = "") -> None:
 
 def revive_embedded(spider: Any, settings: Settings) -> None:
     """Start the embedded server again if it died: it is ours, so nobody else will. A live one is left alone. Blocks."""
-    from netspy.redisio.embedded import EmbeddedRedis
+    from netspy.redisio.embedded.server import EmbeddedRedis
 
     try:
         if EmbeddedRedis(settings.EMBEDDED_DATA_DIR).ensure():

@@ -18,22 +18,22 @@ from netspy.observe.outcome import ExitCode, exit_code_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = (
-    "run",
-    "demo",
-    "status",
-    "failed",
-    "reset",
-    "retry",
-    "tasks",
-    "batch",
-    "consume",
-    "parse",
-    "shell",
-    "settings",
-    "create",
-)
-"""The modules of this package that hold a command, in the order of the help. Each has `register(app)`."""
+COMMANDS = {
+    "run": "run",
+    "demo": "demo",
+    "status": "status",
+    "failed": "failed.command",
+    "reset": "reset",
+    "retry": "retry.command",
+    "tasks": "tasks.command",
+    "batch": "batch",
+    "consume": "consume",
+    "parse": "parse",
+    "shell": "shell",
+    "settings": "settings",
+    "create": "create.command",
+}
+"""The commands in the order of the help, each with its module in this package, which has `register(app)`."""
 
 BROKEN_PIPE = 141
 """128 + SIGPIPE, as a shell reports it: whoever read the output (`| head`) has left."""
@@ -66,8 +66,8 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback(invoke_without_command=True, help=HELP)(_top)
-    for name in COMMANDS:
-        import_module(f"netspy.cli.{name}").register(app)
+    for module in COMMANDS.values():
+        import_module(f"netspy.cli.{module}").register(app)
     return app
 
 

@@ -175,7 +175,7 @@ def serving(settings: Settings) -> Iterator[Settings]:
             f"EMBEDDED_DATA_DIR={settings.EMBEDDED_DATA_DIR!r} holds no data (looked in {folder.absolute()}); "
             "run this where the crawl was started, or name its folder"
         )
-    from netspy.redisio.embedded import EmbeddedRedis
+    from netspy.redisio.embedded.server import EmbeddedRedis
 
     # As a user of its own, so that the last crawler to leave doesn't stop the server in the middle of a look.
     with EmbeddedRedis(folder) as url:

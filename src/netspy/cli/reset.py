@@ -124,7 +124,7 @@ def _refuse_while_alive(job: Job, name: str, found: Sequence[Part]) -> None:
     """Raises ConfigError while somebody works with these keys."""
     master = next((part.status.master for part in found if part.status and part.status.master), "")
     if master:
-        from netspy.tasks.mastership import read_holder
+        from netspy.tasks.master_lock import read_holder
 
         raise ConfigError(
             f"the batch master of {name} is alive ({read_holder(master)}) and would lose its keys; stop it "

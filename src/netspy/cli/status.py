@@ -229,7 +229,7 @@ def as_dict(job: Job, now: Status, rates: BeatRates) -> dict[str, Any]:
 
 def master_of(now: Status) -> str:
     """The live batch master as `host:pid since …`; "" when there is none."""
-    from netspy.tasks.mastership import read_holder
+    from netspy.tasks.master_lock import read_holder
 
     return str(read_holder(now.master, now.master_left_s)) if now.master else ""
 

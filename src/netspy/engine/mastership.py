@@ -15,7 +15,7 @@ from netspy.errors import ConfigError, NetspyError
 from netspy.observe.faults import what
 from netspy.settings import Settings
 from netspy.tasks.batch_store import BatchStore, FencedError
-from netspy.tasks.mastership import NotMasterError, read_holder
+from netspy.tasks.master_lock import NotMasterError, read_holder
 
 _LET_GO_S = 1.0
 _FENCE_TRIES = 5

@@ -18,7 +18,7 @@ from netspy.errors import StoreLostError
 from netspy.policy.batch import Schedule, TaskCounts
 from netspy.settings import Settings
 from netspy.tasks.batch_store import BatchStore, FencedError
-from netspy.tasks.mastership import NotMasterError
+from netspy.tasks.master_lock import NotMasterError
 
 
 class PatrolEnd(NamedTuple):

@@ -91,7 +91,7 @@ def _embedded(kind: str, address: str, settings: Settings) -> Iterator[Settings]
     if kind not in {"list", "stream"} or "://" in address or settings.REDIS_URL != "embedded":
         yield settings
         return
-    from netspy.redisio.embedded import EmbeddedRedis
+    from netspy.redisio.embedded.server import EmbeddedRedis
 
     with EmbeddedRedis(settings.EMBEDDED_DATA_DIR) as url:
         yield msgspec.structs.replace(settings, REDIS_URL=url)

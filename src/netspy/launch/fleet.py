@@ -20,7 +20,7 @@ from netspy import assembly
 from netspy.errors import ConfigError
 from netspy.launch.child import STOP_SIGNALS, Child, Lifeline, fork
 from netspy.launch.observer import run_id_of
-from netspy.launch.relay import Relay
+from netspy.launch.output import Relay
 from netspy.launch.stops import Stops, StopTold, interrupting
 from netspy.launch.watch import Watch
 from netspy.observe import log

@@ -21,7 +21,7 @@ from netspy.messages import codec
 from netspy.redisio.keys import RunKeys
 from netspy.redisio.link import AsyncLink, StoreFullError
 from netspy.redisio.scripts import Arg, Call, load
-from netspy.tasks.mastership import Holder, NotMasterError, read_holder
+from netspy.tasks.master_lock import Holder, NotMasterError, read_holder
 from netspy.tasks.redis.list import FOLDER, TaskKeys
 
 if TYPE_CHECKING:

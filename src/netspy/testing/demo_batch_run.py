@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from netspy.errors import NetspyError
 from netspy.observe.outcome import ExitCode
-from netspy.redisio.embedded import EmbeddedRedis
+from netspy.redisio.embedded.server import EmbeddedRedis
 from netspy.testing.demo import demo_shop
 from netspy.testing.demo_folder import DemoFolder
 from netspy.testing.demo_run import Options, Say, shown

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from netspy.errors import ConfigError
-from netspy.redisio.process import is_running, started_at
+from netspy.redisio.embedded.process import is_running, started_at
 
 SPACE_NEEDED = 50_000_000
 """Bytes. A run writes some 5 MB; the rest is room for the append-only file of Redis to be rewritten."""

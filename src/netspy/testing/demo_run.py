@@ -16,7 +16,7 @@ from netspy.launch.fleet import FleetEnd, run_fleet
 from netspy.observe import summary as summaries
 from netspy.observe.log import is_terminal
 from netspy.observe.outcome import ExitCode
-from netspy.redisio.embedded import EmbeddedRedis
+from netspy.redisio.embedded.server import EmbeddedRedis
 from netspy.testing import demo_report as report
 from netspy.testing.demo import LISTS, PER_LIST, ShopDemo, demo_shop
 from netspy.testing.demo_folder import DemoFolder, Unfinished

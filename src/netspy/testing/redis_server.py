@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
-from netspy.redisio.binaries import server_in_wheel, server_on_path
+from netspy.redisio.embedded.binaries import server_in_wheel, server_on_path
 from netspy.testing.leash import wait_until
 from netspy.testing.private_server import PrivateServer
 

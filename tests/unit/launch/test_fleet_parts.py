@@ -10,7 +10,7 @@ from rich.console import Console
 from netspy.cluster.nodes import NodeInfo
 from netspy.cluster.status import BatchProgress, Status
 from netspy.launch.observer import cluster_snapshot, cluster_state, run_id_of
-from netspy.launch.relay import LONGEST_LINE, Relay
+from netspy.launch.output import LONGEST_LINE, Relay
 from netspy.observe.panel import render
 from netspy.observe.progress import RateMeter, line
 from netspy.settings import Settings

@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from netspy.errors import ConfigError, MissingExtraError, StoreUnavailableError
-from netspy.redisio import embedded
-from netspy.redisio.embedded import EmbeddedRedis
-from netspy.redisio.process import started_at
+from netspy.redisio.embedded import server as embedded
+from netspy.redisio.embedded.process import started_at
+from netspy.redisio.embedded.server import EmbeddedRedis
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import start_script
 from netspy.testing.servers import RedisServer, find_embedded_server, find_redis_server
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 USER = """
 import signal, sys, threading, redis
-from netspy.redisio.embedded import EmbeddedRedis
+from netspy.redisio.embedded.server import EmbeddedRedis
 told = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: told.set())
 user = EmbeddedRedis(sys.argv[1])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from netspy.redisio.process import started_at
+from netspy.redisio.embedded.process import started_at
 from netspy.testing.clock import FakeClock
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import ScriptError, run_command, run_script, start_command, start_script

@@ -10,7 +10,7 @@ import time
 import pytest
 import redis
 
-from netspy.redisio.process import started_at
+from netspy.redisio.embedded.process import started_at
 from netspy.testing.leash import wait_until
 from netspy.testing.private_server import HeldPort, free_port
 from netspy.testing.proxy import FaultProxy

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from netspy.cli.job import ArgumentOption, KeyOption, RunOption
-from netspy.cli.since import SinceOption, since
 
 HELP = """Write items again that could not be stored, and crawl requests again that failed. Both, or what the flags name.
 
@@ -34,6 +35,15 @@ Exit codes
   5  Redis does not answer
   6  some items failed again and stay, or all requests of an AirSpider did
 """
+
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="WHEN", help="Failed at WHEN or later: 2h, 30m, 3d, 2026-03-01, 2026-03-01T12:00."
+    ),
+]
+_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def register(app: typer.Typer) -> None:
@@ -91,7 +101,7 @@ def retry(
         )
     code = 0
     if items or both:
-        from netspy.cli.retry_items import retry_items
+        from netspy.cli.retry.items import retry_items
         from netspy.pipelines.dead_letters.replay import Wanted
 
         code = retry_items(
@@ -99,7 +109,7 @@ def retry(
             dry_run=dry_run,
         )  # fmt: skip
     if requests or both:
-        from netspy.cli.retry_requests import retry_requests
+        from netspy.cli.retry.requests import retry_requests
 
         done = retry_requests(
             chosen,
@@ -113,3 +123,18 @@ def retry(
         )
         code = code or done
     return code
+
+
+def since(text: str | None, now: float) -> float | None:
+    """Seconds since 1970; local time where no zone is given. None for None. Raises a usage error."""
+    if text is None:
+        return None
+    ago = _AGO.fullmatch(text.strip().lower())
+    if ago is not None:
+        return now - float(ago[1]) * _SECONDS[ago[2]]
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise typer.BadParameter(
+            f"--since {text!r} is no time; write e.g. 2h, 30m, 3d, 2026-03-01 or 2026-03-01T12:00+02:00"
+        ) from None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netspy.cli.failed_choice import choose, has_reason, matching, records, split
-from netspy.cli.failed_records import UNFINISHED, RedisRecords, with_fresh_budget
-from netspy.cli.failed_shown import as_dict, print_whole, row_of
+from netspy.cli.failed.choice import choose, has_reason, matching, records, split
+from netspy.cli.failed.records import UNFINISHED, RedisRecords, with_fresh_budget
+from netspy.cli.failed.shown import as_dict, print_whole, row_of
 from netspy.cli.job import ArgumentOption, KeyOption, RunOption, SetOption
 from netspy.cli.output import ask, json_line, say, table, things
 from netspy.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from netspy.cli.failed_records import UNFINISHED, FileRecords, RedisRecords, with_fresh_budget
+from netspy.cli.failed.records import UNFINISHED, FileRecords, RedisRecords, with_fresh_budget
 from netspy.cli.job import connected, find_job, find_run, job_of
 from netspy.cli.output import say, table, things
 

@@ -11,7 +11,7 @@ from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.policy.secrets import masked
 
 if TYPE_CHECKING:
-    from netspy.cli.failed_records import Numbered
+    from netspy.cli.failed.records import Numbered
     from netspy.policy.failed_record import FailedRecord
 
 

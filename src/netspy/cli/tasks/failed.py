@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import msgspec
 import typer
 
-from netspy.cli.failed_choice import split
+from netspy.cli.failed.choice import split
 from netspy.cli.job import ArgumentOption, SetOption, connected
 from netspy.cli.output import iso_time, json_line, local_time, say, table, things, visible
-from netspy.cli.task_list import Target, TaskKey, base_of, find_target, place_of
+from netspy.cli.tasks.source_list import Target, TaskKey, base_of, find_target, place_of
 from netspy.errors import ConfigError
 from netspy.observe.log import is_terminal
 

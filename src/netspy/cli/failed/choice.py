@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from netspy.cli.failed_records import FileRecords, Numbered, Records, RedisRecords
+from netspy.cli.failed.records import FileRecords, Numbered, Records, RedisRecords
 from netspy.cli.job import connected, find_job, find_run, find_spider_object, job_of
 from netspy.cli.output import say
 from netspy.errors import ConfigError

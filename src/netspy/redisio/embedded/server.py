@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from netspy.errors import ConfigError, MissingExtraError, StoreUnavailableError
-from netspy.redisio.binaries import MINIMUM, server_in_wheel, server_on_path, server_version
-from netspy.redisio.process import is_running, started_at
-from netspy.redisio.unixlink import UnixLink
+from netspy.redisio.embedded.binaries import MINIMUM, server_in_wheel, server_on_path, server_version
+from netspy.redisio.embedded.process import is_running, started_at
+from netspy.redisio.embedded.unix_client import UnixLink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

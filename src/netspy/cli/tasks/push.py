@@ -12,14 +12,14 @@ import typer
 
 from netspy.cli.job import ArgumentOption, SetOption
 from netspy.cli.output import say, things
-from netspy.cli.task_list import TaskKey, find_target, place_of
+from netspy.cli.tasks.source_list import TaskKey, find_target, place_of
 from netspy.errors import ConfigError, NetspyError, SerializationError
 from netspy.observe.log import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from netspy.cli.task_lines import Format, Line
+    from netspy.cli.tasks.lines import Format, Line
     from netspy.settings import Settings
 
 HELP = """Push the tasks of a file, or of standard input (-), to the end of the list. Any process may push at any time.
@@ -99,7 +99,7 @@ def push(
 
 
 def _format(file: str, form: str | None) -> Format:
-    from netspy.cli.task_lines import format_of
+    from netspy.cli.tasks.lines import format_of
 
     if form is not None:
         if form not in {"jsonl", "csv", "text"}:
@@ -119,7 +119,7 @@ class _File:
     @contextmanager
     def lines(self) -> Iterator[Iterator[Line]]:
         """Its lines from the first one wanted on. Raises ConfigError for a file that can't be read."""
-        from netspy.cli.task_lines import MAX_LINE, read_lines
+        from netspy.cli.tasks.lines import MAX_LINE, read_lines
 
         try:
             if self._name == "-":
@@ -235,7 +235,7 @@ def _serving(settings: Settings) -> Iterator[Settings]:
     if settings.REDIS_URL != EMBEDDED:
         yield settings
         return
-    from netspy.redisio.embedded import EmbeddedRedis
+    from netspy.redisio.embedded.server import EmbeddedRedis
 
     with EmbeddedRedis(settings.EMBEDDED_DATA_DIR) as url:
         yield msgspec.structs.replace(settings, REDIS_URL=url)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netspy.cli import task_failed, task_push
 from netspy.cli.job import ArgumentOption, SetOption, connected
 from netspy.cli.output import facts, json_line, say, things
-from netspy.cli.task_list import Spider, Target, TaskKey, find_target, place_of
+from netspy.cli.tasks import failed as task_failed
+from netspy.cli.tasks import push as task_push
+from netspy.cli.tasks.source_list import Spider, Target, TaskKey, find_target, place_of
 
 if TYPE_CHECKING:
     from netspy.tasks.contract import Backlog

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netspy.cli import templates
+from netspy.cli.create import templates
 from netspy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def item_text(class_name: str, table: str | None, file: str, url: str | None, my
     value = url or mysql
     if table is None:
         return templates.item_module(class_name, table_name(table, file))
-    from netspy.cli.item_of_table import address_of, item_module, read_table, table_of_settings
+    from netspy.cli.create.item_of_table import address_of, item_module, read_table, table_of_settings
 
     if value is not None:
         return item_module(class_name, read_table(address_of("--url" if url else "--mysql", value), table))

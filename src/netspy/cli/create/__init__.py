@@ -1,0 +1,1 @@
+"""netspy create: a spider or an item to start from."""

@@ -1,0 +1,1 @@
+"""netspy failed: requests that failed for good, shown, exported, dropped."""

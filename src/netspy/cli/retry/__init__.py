@@ -1,0 +1,1 @@
+"""netspy retry: failed requests crawled again, dead rows stored again."""

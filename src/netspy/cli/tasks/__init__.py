@@ -1,0 +1,1 @@
+"""netspy tasks: tasks pushed, counted, listed, tried again."""
