@@ -5,7 +5,7 @@ Order, weakest first: defaults, the project's `setting.py` (NETSPY_SETTING names
 each value is kept, so that `netspy settings` can show it.
 """
 
-from netspy.settings.every import FIELDS, LEGACY, NOT_BUILT, Settings
+from netspy.settings.declared import FIELDS, LEGACY, NOT_BUILT, Settings
 from netspy.settings.loading import (
     COMMAND_LINE,
     DEFAULT_ORIGIN,

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from netspy.errors import ConfigError
-from netspy.settings.every import FIELDS, LEGACY, NOT_BUILT, Settings
+from netspy.settings.declared import FIELDS, LEGACY, NOT_BUILT, Settings
 from netspy.settings.values import NO, checked, from_text
 
 DEFAULT_ORIGIN = "default"

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from netspy.errors import ConfigError
-from netspy.settings.every import FIELDS
+from netspy.settings.declared import FIELDS
 from netspy.settings.passwords import is_secret
 
 
