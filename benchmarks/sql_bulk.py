@@ -12,15 +12,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
+import sys
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from netspy.messages.row import Row
 from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.sql import SqlPipeline
 from netspy.settings import Settings
-from netspy.testing.sql_servers import MariaDbServer, PostgresServer, SqlServer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.sql_servers import MariaDbServer, PostgresServer, SqlServer  # noqa: E402 - found by the line above
 
 BATCH = 500
 COLUMNS = ("url", "title", "price", "stock", "seen", "body")

@@ -33,7 +33,7 @@ from support.sql import (  # noqa: F401 - fixtures for every test
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from netspy.testing.kafka_mock import KafkaMock
+    from support.kafka_mock import KafkaMock
 
 # How long an example takes says more of the machine than of the code.
 hypothesis.settings.register_profile(
@@ -118,7 +118,7 @@ def embedded_dir(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def rabbit_url(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> str:
     """A RabbitMQ node for all workers of the session; give each test queues of its own."""
-    from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
+    from support.rabbitmq_server import RabbitServer, find_rabbitmq_server
 
     if find_rabbitmq_server() is None:
         missing("no rabbitmq-server on this machine")
@@ -131,7 +131,7 @@ def rabbit_url(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> str:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaMock]:
     """librdkafka's mock cluster; give each test topics and groups of its own, and leave it up."""
-    from netspy.testing.kafka_mock import KafkaMock, find_librdkafka
+    from support.kafka_mock import KafkaMock, find_librdkafka
 
     if find_librdkafka() is None:
         missing("confluent-kafka is not installed")

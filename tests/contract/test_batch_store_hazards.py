@@ -23,9 +23,9 @@ from netspy.core.batch_store import (
 from netspy.errors import ConfigError
 from netspy.messages import codec
 from netspy.tasks.batch_store import BatchStore
-from netspy.testing.sql_servers import MariaDbServer, find_mariadb
 from support.batch_tables import CREATE
 from support.missing import missing
+from support.sql_servers import MariaDbServer, find_mariadb
 
 # Column types
 

@@ -18,10 +18,10 @@ from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
 from netspy.settings import Settings
 from netspy.tasks.amqp import AmqpTaskSource
 from netspy.tasks.redis.stream import RedisStreamSource
-from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
 from netspy.testing.runner import start_script
 from netspy.testing.servers import FaultProxy, RedisServer
 from support.missing import missing
+from support.rabbitmq_server import RabbitServer, find_rabbitmq_server
 
 
 def rabbit(url, queue, **options):

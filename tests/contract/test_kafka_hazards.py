@@ -16,9 +16,9 @@ from netspy.brokers import kafka as brokers
 from netspy.errors import ConfigError, SerializationError, StoreLostError, StoreUnavailableError
 from netspy.settings import Settings
 from netspy.tasks.kafka.source import KafkaTaskSource
-from netspy.testing.kafka_mock import UNKNOWN_TOPIC, KafkaMock
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import start_script
+from support.kafka_mock import UNKNOWN_TOPIC, KafkaMock
 
 QUICK = "session.timeout.ms=1500&heartbeat.interval.ms=200&partition.assignment.strategy=range"
 

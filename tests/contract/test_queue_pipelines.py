@@ -173,7 +173,7 @@ async def test_kafka_refuses_one_row_that_is_too_large_and_keeps_the_rest(reques
 
 
 async def test_kafka_that_refuses_a_batch_for_one_message_gets_the_others(request, tmp_path):
-    from netspy.testing.kafka_mock import KafkaMock
+    from support.kafka_mock import KafkaMock
 
     queue = Queue("kafka", request, tmp_path)
     with KafkaMock() as own:
@@ -202,7 +202,7 @@ async def test_kafka_says_which_name_is_no_topic(request, tmp_path):
 
 
 async def test_kafka_away_for_a_while_gets_every_row_once_it_is_back(request, tmp_path):
-    from netspy.testing.kafka_mock import KafkaMock
+    from support.kafka_mock import KafkaMock
 
     queue = Queue("kafka", request, tmp_path)
     with KafkaMock() as own:
@@ -255,7 +255,7 @@ async def test_rabbitmq_queue_deleted_under_a_crawl_is_made_again(request, tmp_p
 
 @pytest.mark.slow
 async def test_rabbitmq_with_a_limit_of_size_refuses_only_the_rows_over_it(request, tmp_path):
-    from netspy.testing.rabbitmq_server import RabbitServer
+    from support.rabbitmq_server import RabbitServer
 
     queue = Queue("rabbitmq", request, tmp_path)
     with RabbitServer(config={"max_message_size": "20000"}) as server:

@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from netspy.testing.sql_servers import MariaDbServer
+    from support.sql_servers import MariaDbServer
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "sql_bulk.py"
 ROWS = 100_000

@@ -31,15 +31,10 @@ from netspy.redisio.client import async_client, moved, sync_client
 from netspy.redisio.scripts import load
 from netspy.settings import Settings
 from netspy.testing.runner import run_command
-from netspy.testing.servers import (
-    Certificates,
-    RedisCluster,
-    RedisReplication,
-    RedisServer,
-    find_valkey_server,
-    free_port,
-)
+from netspy.testing.servers import Certificates, RedisServer, find_valkey_server, free_port
 from support.missing import missing
+from support.redis_cluster import RedisCluster
+from support.redis_replication import RedisReplication
 
 ROOT = Path(__file__).resolve().parents[2]
 SPIDER = type(

@@ -20,8 +20,8 @@ from task_support import (
 
 from netspy.testing.leash import wait_until
 from netspy.testing.proxy import FaultProxy
-from netspy.testing.servers import RedisCluster
 from support.gate import Gate
+from support.redis_cluster import RedisCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 

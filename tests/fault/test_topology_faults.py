@@ -10,9 +10,11 @@ from netspy.testing.faults import PAGES, FaultRun, serve_pages
 from netspy.testing.leash import wait_until
 from netspy.testing.redis_server import RedisServer
 from netspy.testing.runner import Script, run_script
-from netspy.testing.servers import Certificates, RedisCluster, RedisReplication
+from netspy.testing.servers import Certificates
 from netspy.testing.site import LocalSite
 from support.gate import Gate
+from support.redis_cluster import RedisCluster
+from support.redis_replication import RedisReplication
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 

@@ -28,16 +28,11 @@ from netspy.frontier.calls import script
 from netspy.testing.faults import serve_pages
 from netspy.testing.leash import wait_until
 from netspy.testing.proxy import FaultProxy
-from netspy.testing.servers import (
-    Certificates,
-    RedisCluster,
-    RedisReplication,
-    RedisServer,
-    find_redis_server,
-    find_valkey_server,
-)
+from netspy.testing.servers import Certificates, RedisServer, find_redis_server, find_valkey_server
 from support.gate import Gate
 from support.missing import missing
+from support.redis_cluster import RedisCluster
+from support.redis_replication import RedisReplication
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault, pytest.mark.faults_full]
 

@@ -25,11 +25,11 @@ from demo_support import (
     wait_stored,
 )
 
+from netspy.demo import folder as demo_folder
+from netspy.demo.report import check, served
+from netspy.demo.spider import demo_shop
 from netspy.errors import ConfigError
 from netspy.redisio.embedded.server import EmbeddedRedis
-from netspy.testing import demo_folder
-from netspy.testing.demo import demo_shop
-from netspy.testing.demo_report import check, served
 from netspy.testing.leash import wait_until
 from netspy.testing.private_server import HeldPort
 from netspy.testing.runner import run_command

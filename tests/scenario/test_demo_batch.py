@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 from demo_support import NETSPY, demo, nothing_left, run_folder
 
+from netspy.demo import batch_run
 from netspy.redisio.embedded.server import EmbeddedRedis
-from netspy.testing import demo_batch_run as batch_run
 from netspy.testing.leash import wait_until
 from netspy.testing.runner import run_command
 

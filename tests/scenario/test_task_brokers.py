@@ -10,12 +10,12 @@ import pytest
 
 from netspy.assembly.sources import make_source
 from netspy.settings import Settings
-from netspy.testing.kafka_mock import KafkaMock
 from netspy.testing.leash import wait_until
-from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
 from netspy.testing.runner import run_script, start_script
 from support.gate import Gate
+from support.kafka_mock import KafkaMock
 from support.missing import missing
+from support.rabbitmq_server import RabbitServer, find_rabbitmq_server
 
 SPIDER = """
 import os, sys, time

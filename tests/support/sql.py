@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from netspy.testing.sql_servers import MariaDbServer, PostgresServer, find_mariadb, find_postgres
 from support.missing import missing
+from support.sql_servers import MariaDbServer, PostgresServer, find_mariadb, find_postgres
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

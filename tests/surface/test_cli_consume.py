@@ -20,12 +20,12 @@ from netspy.pipelines.dead_letters.file import DeadLetterFile
 from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines
 from netspy.settings import Settings
-from netspy.testing.kafka_mock import KafkaMock
 from netspy.testing.leash import wait_until
-from netspy.testing.rabbitmq_server import RabbitServer, find_rabbitmq_server
 from netspy.testing.runner import run_command, start_command
 from netspy.testing.servers import RedisServer
+from support.kafka_mock import KafkaMock
 from support.missing import missing
+from support.rabbitmq_server import RabbitServer, find_rabbitmq_server
 
 NETSPY = [sys.executable, "-m", "netspy.cli"]
 KINDS = ["rabbitmq", "kafka", "list", "stream"]

@@ -54,10 +54,10 @@ def demo(
     ] = False,
 ) -> int:
     """Run it; the exit code is the run's."""
-    from netspy.testing.demo_run import DELAY_MS, Options, checked_delay, run_demo
+    from netspy.demo.run import DELAY_MS, Options, checked_delay, run_demo
 
     if batch:
-        from netspy.testing import demo_batch_run
+        from netspy.demo import batch_run as demo_batch_run
 
         if processes != 2 or fresh:
             raise typer.BadParameter(

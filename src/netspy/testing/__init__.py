@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from netspy.testing.site import Answer as Answer
     from netspy.testing.site import Incoming as Incoming
     from netspy.testing.site import LocalSite as LocalSite
-    from netspy.testing.sql_servers import MariaDbServer as MariaDbServer
-    from netspy.testing.sql_servers import PostgresServer as PostgresServer
 
 _HOME = {
     "Answer": "site",
@@ -38,8 +36,6 @@ _HOME = {
     "FaultRun": "faults",
     "Incoming": "site",
     "LocalSite": "site",
-    "MariaDbServer": "sql_servers",
-    "PostgresServer": "sql_servers",
     "RedisServer": "servers",
     "Result": "runner",
     "Script": "runner",

@@ -1,13 +1,10 @@
-"""Private Redis servers for tests: one, one with replica and sentinels, a cluster; with TLS or ACL if wanted.
-
-All are real processes on free ports, ended and removed with their block, or with this process however it ends.
+"""Private Redis servers for tests, with TLS or ACL if wanted: real processes on free ports, ended and removed with their
+block, or with this process however it ends.
 """
 
 from netspy.testing.certificates import Certificates
 from netspy.testing.private_server import free_port
 from netspy.testing.proxy import FaultProxy
-from netspy.testing.redis_cluster import RedisCluster
-from netspy.testing.redis_replication import RedisReplication
 from netspy.testing.redis_server import (
     RedisServer,
     find_embedded_server,
@@ -18,8 +15,6 @@ from netspy.testing.redis_server import (
 __all__ = [
     "Certificates",
     "FaultProxy",
-    "RedisCluster",
-    "RedisReplication",
     "RedisServer",
     "find_embedded_server",
     "find_redis_server",

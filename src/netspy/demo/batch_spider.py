@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from netspy.demo.spider import read_product
 from netspy.messages.item import Item
 from netspy.messages.request import Request
 from netspy.messages.response import Response
 from netspy.spiders.batch import BatchSpider
-from netspy.testing.demo import read_product
 
 
 class Visit(Item):

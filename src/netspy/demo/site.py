@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from netspy.demo.spider import LISTS, PER_LIST, SEED
 from netspy.errors import ConfigError, NetspyError
-from netspy.testing.demo import LISTS, PER_LIST, SEED
 
 START_S = 15.0
 PORT_FREE_S = 3.0

@@ -14,13 +14,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from netspy.demo.folder import DemoFolder
+from netspy.demo.run import Options, Say, shown
+from netspy.demo.site import ShopProcess
+from netspy.demo.spider import demo_shop
 from netspy.errors import NetspyError
 from netspy.observe.outcome import ExitCode
 from netspy.redisio.embedded.server import EmbeddedRedis
-from netspy.testing.demo import demo_shop
-from netspy.testing.demo_folder import DemoFolder
-from netspy.testing.demo_run import Options, Say, shown
-from netspy.testing.demo_site import ShopProcess
 from netspy.testing.leash import Leash
 
 TABLE = "product_page"
@@ -117,8 +117,8 @@ def _introduce(say: Say, place: _Place, total: int, crew: _Crew) -> None:
     say(f"  tasks   {shown(place.tasks)} (SQLite; MySQL and PostgreSQL work the same)")
     say(f"  queue   an embedded Redis, data in {shown(place.redis)}")
     say(f"  rows    {shown(place.rows)}, with a unique key of batch and product")
-    say("  master  netspy run netspy.testing.demo_batch --monitor --once    (as cron would)")
-    say("  worker  netspy run netspy.testing.demo_batch                     (two, which stay)")
+    say("  master  netspy run netspy.demo.batch_spider --monitor --once    (as cron would)")
+    say("  worker  netspy run netspy.demo.batch_spider                     (two, which stay)")
     say(f"  A batch is due every {crew.interval_min * 60:g} s, not every 7 days. Ctrl-C ends the demo.")
 
 
@@ -238,7 +238,7 @@ class _Crew:
             settings["BATCH_INTERVAL"] = str(self.interval_min)
         else:
             settings["SPIDER_KEEP_ALIVE"] = "1"
-        argv = [sys.executable, "-m", "netspy.cli", "run", "netspy.testing.demo_batch:BatchDemo", *options]
+        argv = [sys.executable, "-m", "netspy.cli", "run", "netspy.demo.batch_spider:BatchDemo", *options]
         argv += ["-a", f"redis_key={place.key}"]
         for setting, value in settings.items():
             argv += ["-s", f"{setting}={value}"]

@@ -25,10 +25,10 @@ import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
-from netspy.testing.kafka_log import Kept, keep, restore
 from netspy.testing.leash import Leash
 from netspy.testing.private_server import Block, free_port
 from netspy.testing.proxy import FaultProxy
+from support.kafka_log import Kept, keep, restore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,12 +84,13 @@ class KafkaMock(Block):
         if self.alive:
             raise RuntimeError("the Kafka mock is already running")
         self._options.setdefault("ports", [free_port() for _ in range(self._options["brokers"])])
-        self._process = subprocess.Popen(  # noqa: S603 - this module itself
-            [sys.executable, "-m", "netspy.testing.kafka_mock", json.dumps(self._options)],
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.kafka_mock", json.dumps(self._options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
             start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         )
         self._leash = Leash(self._process.pid)
         self._inside = self._answer().removeprefix("ready ")

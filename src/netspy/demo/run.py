@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from netspy import assembly
+from netspy.demo import report
+from netspy.demo.folder import DemoFolder, Unfinished
+from netspy.demo.site import ShopProcess
+from netspy.demo.spider import LISTS, PER_LIST, ShopDemo, demo_shop
 from netspy.errors import ConfigError
 from netspy.launch.fleet import FleetEnd, run_fleet
 from netspy.observe import summary as summaries
 from netspy.observe.log import is_terminal
 from netspy.observe.outcome import ExitCode
 from netspy.redisio.embedded.server import EmbeddedRedis
-from netspy.testing import demo_report as report
-from netspy.testing.demo import LISTS, PER_LIST, ShopDemo, demo_shop
-from netspy.testing.demo_folder import DemoFolder, Unfinished
-from netspy.testing.demo_site import ShopProcess
 
 DELAY_MS = "300:700"
 _MOST_PROBLEMS = 5

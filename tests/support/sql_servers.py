@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 START_TIMEOUT = 60.0
 USER = "netspy"
-PASSWORD = "s3c:r/e@t %41#?"  # noqa: S105 - of servers that only this process reaches
+PASSWORD = "s3c:r/e@t %41#?"
 
 
 def find_mariadb() -> str | None:
@@ -135,7 +135,7 @@ class SqlServer(PrivateServer):
         return True
 
     def _set_up(self, *argv: str, text: str = "") -> None:
-        done = subprocess.run(  # noqa: S603 - a server's own set-up program
+        done = subprocess.run(
             argv,
             input=text,
             capture_output=True,
