@@ -25,7 +25,7 @@ from netspy.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.sql_servers import MariaDbServer, PostgresServer, SqlServer  # noqa: E402 - found by the line above
+from support.sql_servers import MariaDbServer, PostgresServer, SqlServer
 
 BATCH = 500
 COLUMNS = ("url", "title", "price", "stock", "seen", "body")

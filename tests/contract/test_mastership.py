@@ -7,8 +7,8 @@ from loguru import logger
 from task_tables import fill
 
 from netspy.core.batch_store import SqlBatchStore
-from netspy.engine.mastership import Mastership
-from netspy.engine.table_calls import TableCalls
+from netspy.engine.batch.lock import Mastership
+from netspy.engine.batch.store_calls import TableCalls
 from netspy.errors import StoreLostError
 from netspy.policy.run_scope import run_scope
 from netspy.settings import Settings

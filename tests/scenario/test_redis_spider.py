@@ -180,7 +180,7 @@ def test_a_wrong_yield_and_an_error_cost_only_themselves_on_redis_too(run, home,
 
 
 def test_a_callback_that_blocks_the_loop_is_named_and_loses_no_lease(run, home, monkeypatch, capsys):
-    monkeypatch.setattr("netspy.engine.lease_keeper._LOOP_BLOCKED_S", 2.5)
+    monkeypatch.setattr("netspy.engine.leases.keeper._LOOP_BLOCKED_S", 2.5)
 
     class Blocks(Shared):
         async def parse(self, request, response):

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from netspy.aside import SLOW_S, in_thread
+from netspy.engine.batch.master import Patrol
 from netspy.engine.parts import TaskParts
-from netspy.engine.patrol import Patrol
 from netspy.errors import SpiderError, StoreLostError
 from netspy.policy.batch import DONE, FAILED
 from netspy.tasks.batch_queue import BatchKeys, BatchQueue, identify, master_holder, read_token, salt_of

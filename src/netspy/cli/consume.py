@@ -10,7 +10,7 @@ import typer
 from netspy.errors import ConfigError
 
 if TYPE_CHECKING:
-    from netspy.launch.consumer import Clean
+    from netspy.engine.consume import Clean
     from netspy.settings import Settings
 
 HELP = """Store rows that crawls have written to a queue: read in bulk, cleaned, stored, and only then acknowledged.

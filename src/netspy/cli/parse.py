@@ -51,7 +51,7 @@ def parse(
     import asyncio
 
     from netspy import assembly
-    from netspy.engine.callbacks import Callbacks
+    from netspy.engine.page.callbacks import Callbacks
     from netspy.messages.request import Request
     from netspy.observe import log
 
@@ -100,7 +100,7 @@ async def _run(settings: Any, request: Request, function: Any) -> Exception | No
 
 async def _yielded(result: Any) -> AsyncIterator[Any]:
     """The values of a callback of any kind, one by one."""
-    from netspy.engine.yields import as_iterator
+    from netspy.engine.page.output import as_iterator
 
     if inspect.isasyncgen(result):
         async for value in result:

@@ -50,6 +50,12 @@ class ItemWriter(Protocol):
     async def close(self) -> None: ...
 
 
+class DeadLettersLike(Protocol):
+    """Where rows go that couldn't be stored: on the disk when `append` returns; OSError when that is not possible."""
+
+    def append(self, rows: Sequence[DeadRow]) -> None: ...
+
+
 class ItemFilter(Protocol):
     """Item dedup: asked before a batch is written, told after it is stored."""
 

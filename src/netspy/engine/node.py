@@ -8,16 +8,16 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from netspy.engine.claims import Claims
-from netspy.engine.feeding import Feeder
-from netspy.engine.finish_watch import FinishWatch
-from netspy.engine.lease_keeper import LeaseKeeper
-from netspy.engine.leaving import Leaving
-from netspy.engine.machine import Machine
+from netspy.engine.claimer import Claims
+from netspy.engine.components import Machine
+from netspy.engine.finish import FinishWatch
+from netspy.engine.leases.keeper import LeaseKeeper
 from netspy.engine.opening import open_stores, unless_stopped
 from netspy.engine.parts import Ended, NodeState, Outcome, Parts
 from netspy.engine.seed_turn import SeedTurn
+from netspy.engine.shutdown import Leaving
 from netspy.engine.standing import Standing
+from netspy.engine.tasks.feeder import Feeder
 from netspy.engine.workers import Workers
 from netspy.errors import NetspyError, StoreLostError
 from netspy.messages.entry import BeatReport, Lease

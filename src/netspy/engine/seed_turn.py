@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import Any
 
-from netspy.engine.machine import Machine
+from netspy.engine.components import Machine
 from netspy.engine.parts import Parts
 from netspy.engine.seeding import Seeder
 from netspy.engine.standing import Standing

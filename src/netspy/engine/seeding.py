@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from netspy import crash
-from netspy.engine.callbacks import kind_of
 from netspy.engine.contract import LoggerLike
-from netspy.engine.item_buffer import ItemBuffer
-from netspy.engine.outbox import Outbox
-from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, user_line
+from netspy.engine.leases.outbox import Outbox
+from netspy.engine.page.callbacks import kind_of
+from netspy.engine.page.item_buffer import ItemBuffer
+from netspy.engine.page.output import Origin, Sorter, Yielded, as_iterator, user_line
 from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import NewEntry, SeedGrant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from netspy.engine.machine import Machine
+from netspy.engine.components import Machine
 from netspy.errors import StoreLostError
 
 

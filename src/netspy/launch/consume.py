@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from netspy.brokers.address import shown
+from netspy.engine.consume import Clean, Consumer
 from netspy.engine.node import force_exit
 from netspy.errors import ConfigError
-from netspy.launch.consumer import Clean, Consumer
 from netspy.launch.heeding import heed
 from netspy.launch.single import write_line
 from netspy.observe import summary as summaries

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from netspy import assembly
+from netspy.engine.batch.master import PatrolEnd
 from netspy.engine.node import Node, force_exit
-from netspy.engine.patrol import PatrolEnd
 from netspy.launch.heeding import heed
 from netspy.launch.observer import cluster_snapshot, cluster_state
 from netspy.launch.single import config_problem, write_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from netspy.engine.actions import Action, current, reports
+from netspy.engine.page.actions import Action, current, reports
 from netspy.errors import SpiderError
 from netspy.messages.item import snake_case
 from netspy.messages.request import Request
@@ -15,7 +15,7 @@ from netspy.spiders.distributed import Spider
 from netspy.spiders.loading import may_start
 
 if TYPE_CHECKING:
-    from netspy.engine.page import Page
+    from netspy.engine.page.page import Page
     from netspy.observe.summary import RunSummary
     from netspy.tasks.batch_store import BatchStore
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from netspy.engine.actions import Action, current
+from netspy.engine.page.actions import Action, current
 from netspy.errors import SpiderError
 from netspy.messages.request import Request
 from netspy.messages.response import Response

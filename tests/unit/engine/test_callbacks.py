@@ -2,7 +2,7 @@
 
 import pytest
 
-from netspy.engine.callbacks import Callbacks, kind_of
+from netspy.engine.page.callbacks import Callbacks, kind_of
 from netspy.errors import UnknownCallbackError
 from netspy.messages.request import Request
 from netspy.spiders.air import AirSpider

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from netspy.engine.finish_watch import FinishWatch
+from netspy.engine.finish import FinishWatch
 from netspy.engine.standing import Standing
 from netspy.messages.entry import Counts
 from netspy.settings import Settings

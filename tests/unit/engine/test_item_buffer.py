@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from netspy.engine.item_buffer import ItemBuffer
-from netspy.engine.yields import Out
+from netspy.engine.page.item_buffer import ItemBuffer
+from netspy.engine.page.output import Out
 from netspy.errors import PipelineError
 from netspy.frontier.item_filter import MemoryItemFilter
 from netspy.messages.row import Row
@@ -195,7 +195,7 @@ async def test_a_store_that_takes_nothing_acks_nothing_and_alarms_once(make, mon
         assert rig.buffer.stuck == "disk full"
         assert page.done == 0
 
-    monkeypatch.setattr("netspy.engine.item_buffer.asyncio.sleep", sleep)
+    monkeypatch.setattr("netspy.engine.page.item_buffer.asyncio.sleep", sleep)
     rig.writer.gate.set()
     await rig.buffer.flush_all()
     monkeypatch.undo()
@@ -294,7 +294,7 @@ async def test_a_refused_item_that_can_not_be_kept_holds_its_page(make, monkeypa
         assert page.done == 0
         assert rig.buffer.stuck == "disk full"
 
-    monkeypatch.setattr("netspy.engine.item_buffer.asyncio.sleep", sleep)
+    monkeypatch.setattr("netspy.engine.page.item_buffer.asyncio.sleep", sleep)
     rig.buffer.add(page, [Out(Row("items", {"n": n}), None, "wrong") for n in range(3)])
     await rig.buffer.flush_all()
     monkeypatch.undo()

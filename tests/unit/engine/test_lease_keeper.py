@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from loguru import logger
 
-from netspy.engine.lease_keeper import LeaseKeeper
+from netspy.engine.leases.keeper import LeaseKeeper
 from netspy.messages.entry import BeatReply, BeatReport
 from netspy.settings import Settings
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from netspy.engine.outbox import Outbox
+from netspy.engine.leases.outbox import Outbox
 from netspy.errors import StoreUnavailableError
 from netspy.frontier.contract import SeedLockLostError
 from netspy.frontier.memory import MemoryFrontier

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from netspy.engine.shelf import Shelf
+from netspy.engine.leases.site_slots import Shelf
 from netspy.messages.entry import Lease
 from netspy.policy.politeness import Politeness
 from netspy.settings import Settings

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from netspy.engine.threads import CallbackPool, is_blocked
+from netspy.engine.page.threads import CallbackPool, is_blocked
 
 
 @pytest.fixture
@@ -31,7 +31,9 @@ async def test_stop_iteration_of_user_code_doesnt_break_the_future(pool):
 
 
 async def test_quick_jobs_stay_on_one_thread(pool, monkeypatch):
-    monkeypatch.setattr("netspy.engine.threads._BLOCKED_AFTER_S", 30.0)  # a frozen machine is no blocking job
+    monkeypatch.setattr(
+        "netspy.engine.page.threads._BLOCKED_AFTER_S", 30.0
+    )  # a frozen machine is no blocking job
     idents = await asyncio.gather(*(pool.call(threading.get_ident) for _ in range(200)))
     assert set(idents) == {idents[0]}
     assert idents[0] != threading.get_ident()

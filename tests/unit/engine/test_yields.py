@@ -9,8 +9,8 @@ import msgspec
 import pydantic
 import pytest
 
-from netspy.engine.callbacks import Callbacks
-from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, failure, user_line
+from netspy.engine.page.callbacks import Callbacks
+from netspy.engine.page.output import Origin, Sorter, Yielded, as_iterator, draw, failure, user_line
 from netspy.errors import RequestError, SpiderError
 from netspy.messages.item import Item, UpdateItem
 from netspy.messages.request import Request

@@ -23,8 +23,8 @@ from netspy.messages.envelope import row_of
 from netspy.messages.row import DeadRow, Row
 
 if TYPE_CHECKING:
+    from netspy.engine.contract import DeadLettersLike, ItemWriter
     from netspy.observe.counters import Counters
-    from netspy.pipelines.delivery.writer import BatchWriter, DeadLetters
     from netspy.settings import Settings
     from netspy.tasks.contract import Backlog, Task, TaskSource
 
@@ -51,8 +51,8 @@ class Consumer:
     def __init__(
         self,
         source: TaskSource,
-        writer: BatchWriter,
-        letters: DeadLetters,
+        writer: ItemWriter,
+        letters: DeadLettersLike,
         settings: Settings,
         *,
         counters: Counters,

@@ -7,11 +7,11 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from netspy.engine.feeding import Feeder
-from netspy.engine.lease_keeper import LeaseKeeper
-from netspy.engine.machine import Machine
+from netspy.engine.components import Machine
+from netspy.engine.leases.keeper import LeaseKeeper
 from netspy.engine.parts import Parts
 from netspy.engine.seeding import Seeder
+from netspy.engine.tasks.feeder import Feeder
 from netspy.errors import NetspyError
 from netspy.messages.entry import Lease
 

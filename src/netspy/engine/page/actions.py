@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from netspy.engine.page import Page
+    from netspy.engine.page.page import Page
 
 current: ContextVar[Page | None] = ContextVar("netspy_page", default=None)
 """The page whose callback or hook runs here; None outside of them."""

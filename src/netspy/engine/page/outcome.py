@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from netspy.engine.callbacks import Callbacks
 from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike, LoggerLike
-from netspy.engine.hooks import Hooks
-from netspy.engine.outbox import Outbox
-from netspy.engine.page import Page
-from netspy.engine.shelf import Shelf
-from netspy.engine.user_code import UserCode
+from netspy.engine.leases.outbox import Outbox
+from netspy.engine.leases.site_slots import Shelf
+from netspy.engine.page.callbacks import Callbacks
+from netspy.engine.page.hooks import Hooks
+from netspy.engine.page.page import Page
+from netspy.engine.page.user_code import UserCode
 from netspy.errors import (
     DownloadError,
     HttpStatusError,

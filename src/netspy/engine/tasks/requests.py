@@ -7,14 +7,14 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from netspy.engine.actions import current, reports
-from netspy.engine.callbacks import kind_of
-from netspy.engine.item_buffer import ItemBuffer
-from netspy.engine.outbox import Outbox
+from netspy.engine.leases.outbox import Outbox
+from netspy.engine.page.actions import current, reports
+from netspy.engine.page.callbacks import kind_of
+from netspy.engine.page.item_buffer import ItemBuffer
+from netspy.engine.page.output import Origin, Sorter, Yielded, as_iterator, draw, is_async
+from netspy.engine.page.threads import CallbackPool
 from netspy.engine.parts import TaskParts
 from netspy.engine.standing import Standing
-from netspy.engine.threads import CallbackPool
-from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, is_async
 from netspy.errors import SpiderError
 from netspy.messages.entry import NewEntry, TaskMark
 from netspy.messages.request import Request

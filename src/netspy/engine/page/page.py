@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from netspy.engine.actions import Action
-from netspy.engine.after_store import AfterStore
-from netspy.engine.yields import Origin
+from netspy.engine.page.actions import Action
+from netspy.engine.page.effects import AfterStore
+from netspy.engine.page.output import Origin
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
 from netspy.messages.response import Response

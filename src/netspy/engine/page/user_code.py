@@ -8,16 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 from netspy import crash
-from netspy.engine.actions import current
-from netspy.engine.callbacks import Callbacks
 from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike
-from netspy.engine.hooks import Hooks
-from netspy.engine.item_buffer import ItemBuffer
-from netspy.engine.outbox import Outbox
-from netspy.engine.page import Page
-from netspy.engine.threads import CallbackPool
-from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, failure, is_async, user_line
+from netspy.engine.leases.outbox import Outbox
+from netspy.engine.page.actions import current
+from netspy.engine.page.callbacks import Callbacks
+from netspy.engine.page.hooks import Hooks
+from netspy.engine.page.item_buffer import ItemBuffer
+from netspy.engine.page.output import Origin, Sorter, Yielded, as_iterator, draw, failure, is_async, user_line
+from netspy.engine.page.page import Page
+from netspy.engine.page.threads import CallbackPool
 from netspy.observe.faults import what
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from netspy.engine.feeding import Feeder
 from netspy.engine.parts import Outcome, Parts
 from netspy.engine.seed_turn import SeedTurn
 from netspy.engine.standing import Standing
+from netspy.engine.tasks.feeder import Feeder
 from netspy.engine.workers import Workers
 from netspy.messages.entry import Counts
 from netspy.policy.finish import nothing_moved, unfinished_because

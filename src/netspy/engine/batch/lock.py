@@ -9,8 +9,8 @@ from typing import Any
 
 from netspy import crash
 from netspy.aside import in_thread
+from netspy.engine.batch.store_calls import PatrolEnded, TableCalls
 from netspy.engine.contract import BatchQueueLike, LoggerLike
-from netspy.engine.table_calls import PatrolEnded, TableCalls
 from netspy.errors import ConfigError, NetspyError
 from netspy.observe.faults import what
 from netspy.settings import Settings

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from netspy import crash
 from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter, LoggerLike
-from netspy.engine.page import Page
+from netspy.engine.page.output import Out
+from netspy.engine.page.page import Page
 from netspy.engine.waiting import Waiters, happens
-from netspy.engine.yields import Out
 from netspy.errors import PipelineError
 from netspy.messages.row import DeadRow
 

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from netspy import crash
+from netspy.engine.batch.store_calls import PatrolEnded, TableCalls
 from netspy.engine.contract import Alert, BatchQueueLike, LoggerLike
-from netspy.engine.table_calls import PatrolEnded, TableCalls
 from netspy.policy.batch import (
     BatchRecord,
     Pace,

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from netspy import crash
-from netspy.engine.actions import Action
 from netspy.engine.contract import Alert, LoggerLike
+from netspy.engine.page.actions import Action
 from netspy.errors import ConfigError, SpiderError
 from netspy.observe.faults import what
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from netspy.engine.callbacks import Callbacks
 from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike, LoggerLike
+from netspy.engine.page.callbacks import Callbacks
 from netspy.errors import InvalidUrlError, ItemError, SerializationError, SpiderError
 from netspy.messages.callbacks import callback_problem, name_of
 from netspy.messages.entry import NewEntry

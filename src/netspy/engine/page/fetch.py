@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from netspy.downloader.contract import Downloader
-from netspy.engine.shelf import Shelf
-from netspy.engine.threads import CallbackPool
+from netspy.engine.leases.site_slots import Shelf
+from netspy.engine.page.threads import CallbackPool
 from netspy.errors import ConfigError, SpiderError
 from netspy.messages.request import Request
 from netspy.messages.response import Response

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from netspy.engine.batch.lock import STOP_S, Mastership
+from netspy.engine.batch.steps import Rounds
+from netspy.engine.batch.store_calls import MasterOutcome, PatrolEnded, TableCalls
 from netspy.engine.contract import Alert, BatchQueueLike, LoggerLike
-from netspy.engine.mastership import STOP_S, Mastership
-from netspy.engine.rounds import Rounds
-from netspy.engine.table_calls import MasterOutcome, PatrolEnded, TableCalls
 from netspy.errors import StoreLostError
 from netspy.policy.batch import Schedule, TaskCounts
 from netspy.settings import Settings

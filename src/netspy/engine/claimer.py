@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from netspy import crash
-from netspy.engine.machine import Machine
+from netspy.engine.components import Machine
 from netspy.engine.parts import Parts
 from netspy.engine.standing import Standing
 from netspy.engine.suspects import Suspects

@@ -16,15 +16,15 @@ from typing import Any
 from netspy import crash
 from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike, LoggerLike
-from netspy.engine.item_buffer import ItemBuffer
-from netspy.engine.outbox import Outbox
+from netspy.engine.leases.outbox import Outbox
+from netspy.engine.page.item_buffer import ItemBuffer
+from netspy.engine.page.output import Sorter, failure, user_line
+from netspy.engine.page.threads import CallbackPool
 from netspy.engine.parts import TaskParts
 from netspy.engine.standing import Standing
-from netspy.engine.task_drawing import CHUNK, NothingTakenError, TaskDrawing
-from netspy.engine.task_fetching import fetched, travelling
-from netspy.engine.threads import CallbackPool
+from netspy.engine.tasks.fetching import fetched, travelling
+from netspy.engine.tasks.requests import CHUNK, NothingTakenError, TaskDrawing
 from netspy.engine.waiting import happens
-from netspy.engine.yields import Sorter, failure, user_line
 from netspy.errors import SerializationError, SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import NewEntry, TaskMark

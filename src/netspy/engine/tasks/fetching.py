@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from netspy.engine.callbacks import kind_of
-from netspy.engine.threads import CallbackPool
-from netspy.engine.yields import is_async
+from netspy.engine.page.callbacks import kind_of
+from netspy.engine.page.output import is_async
+from netspy.engine.page.threads import CallbackPool
 from netspy.errors import SerializationError, SpiderError
 from netspy.messages import codec
 

@@ -8,20 +8,20 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from netspy import crash
-from netspy.engine.actions import current
-from netspy.engine.after_store import AfterStore
-from netspy.engine.callbacks import Callbacks
 from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike, LoggerLike
-from netspy.engine.failures import Failures
-from netspy.engine.fetch import Fetcher, Replaced
-from netspy.engine.outbox import Outbox
-from netspy.engine.page import Page
+from netspy.engine.leases.outbox import Outbox
+from netspy.engine.leases.site_slots import Shelf
+from netspy.engine.page.actions import current
+from netspy.engine.page.callbacks import Callbacks
+from netspy.engine.page.effects import AfterStore
+from netspy.engine.page.fetch import Fetcher, Replaced
+from netspy.engine.page.outcome import Failures
+from netspy.engine.page.output import Origin, Yielded, user_line
+from netspy.engine.page.page import Page
+from netspy.engine.page.threads import CallbackPool
+from netspy.engine.page.user_code import UserCode
 from netspy.engine.parts import TaskParts
-from netspy.engine.shelf import Shelf
-from netspy.engine.threads import CallbackPool
-from netspy.engine.user_code import UserCode
-from netspy.engine.yields import Origin, Yielded, user_line
 from netspy.errors import (
     CallbackTimeoutError,
     ContentTypeRejectedError,

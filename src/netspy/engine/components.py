@@ -7,20 +7,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from netspy.engine.after_store import AfterStore
-from netspy.engine.callbacks import Callbacks, kind_of
 from netspy.engine.complaints import Complaints
-from netspy.engine.crawl import Crawl
-from netspy.engine.failures import Failures
-from netspy.engine.fetch import Fetcher, SubDownloads
-from netspy.engine.hooks import Hooks, own_hook
-from netspy.engine.item_buffer import ItemBuffer
-from netspy.engine.outbox import Outbox
+from netspy.engine.leases.outbox import Outbox
+from netspy.engine.leases.site_slots import Shelf
+from netspy.engine.page.callbacks import Callbacks, kind_of
+from netspy.engine.page.effects import AfterStore
+from netspy.engine.page.fetch import Fetcher, SubDownloads
+from netspy.engine.page.handler import Crawl
+from netspy.engine.page.hooks import Hooks, own_hook
+from netspy.engine.page.item_buffer import ItemBuffer
+from netspy.engine.page.outcome import Failures
+from netspy.engine.page.output import Sorter, user_line
+from netspy.engine.page.threads import CallbackPool
+from netspy.engine.page.user_code import UserCode
 from netspy.engine.parts import Parts
-from netspy.engine.shelf import Shelf
-from netspy.engine.threads import CallbackPool
-from netspy.engine.user_code import UserCode
-from netspy.engine.yields import Sorter, user_line
 from netspy.messages import sub_download
 from netspy.messages.entry import Lease
 from netspy.messages.response import Response

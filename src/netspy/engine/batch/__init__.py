@@ -1,0 +1,1 @@
+"""The master of a batch job."""

@@ -1,0 +1,1 @@
+"""One request at work: fetched, judged, handed to the user's code, its yields stored, its end."""

@@ -1,0 +1,1 @@
+"""Tasks from their source into the frontier, as requests."""
