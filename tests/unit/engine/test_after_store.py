@@ -9,7 +9,7 @@ import pytest
 
 from netspy.engine.page.actions import Action
 from netspy.engine.page.effects import AfterStore
-from netspy.engine.page.page import effects as after_store
+from netspy.engine.page import effects as after_store
 from netspy.errors import SpiderError
 
 
