@@ -12,7 +12,7 @@ from netspy.engine.components import Machine
 from netspy.engine.parts import Parts
 from netspy.engine.standing import Standing
 from netspy.engine.suspects import Suspects
-from netspy.engine.waiting import happens
+from netspy.engine.waiting import wait_for_event
 from netspy.engine.workers import Workers
 from netspy.messages.entry import Claimed, Lease
 from netspy.policy.claiming import claim_limit
@@ -96,7 +96,7 @@ class Claims:
         known = self._counters.get("queued")
         waiting = shelf.waiting
         until = time.monotonic() + seconds
-        while await happens(self._wake, until - time.monotonic()):
+        while await wait_for_event(self._wake, until - time.monotonic()):
             if not emptied or self._stopping() or self._counters.get("queued") != known or self._idle():
                 return True
             if shelf.waiting <= waiting // 2 < waiting:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from netspy.engine.complaints import Complaints
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.leases.site_slots import Shelf
 from netspy.engine.page.callbacks import Callbacks, kind_of
@@ -25,6 +24,7 @@ from netspy.messages import sub_download
 from netspy.messages.entry import Lease
 from netspy.messages.response import Response
 from netspy.observe.faults import what
+from netspy.observe.throttle import ThrottledLog
 from netspy.policy.politeness import Politeness
 
 _LINGER_S = 0.004
@@ -51,7 +51,7 @@ class Machine:
         self.pool = CallbackPool(maximum=threads)
         self.downloader = parts.make_downloader()
         self.shelf = Shelf(Politeness(settings), clock=time.monotonic)
-        self.complaints = Complaints(parts.logger)
+        self.complaints = ThrottledLog(parts.logger)
         callbacks = Callbacks(parts.spider, framework=parts.base)
         self.fetcher = Fetcher(
             self.downloader,
@@ -164,7 +164,7 @@ class Machine:
         return failures, crawl
 
     def flush_complaints(self, *, everything: bool = False) -> None:
-        """See `Complaints.flush`."""
+        """See `ThrottledLog.flush`."""
         self.complaints.flush(everything=everything)
         self.sorter.complaints.flush(everything=everything)
 

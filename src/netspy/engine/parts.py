@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from netspy.downloader.contract import Downloader
-from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter, LoggerLike
+from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter
 from netspy.engine.page.effects import Doer
 from netspy.frontier.contract import Frontier, Keeper
 from netspy.messages.entry import Counts
+from netspy.observe.throttle import LoggerLike
 from netspy.settings import Settings
 from netspy.tasks.contract import Task, TaskSource
 

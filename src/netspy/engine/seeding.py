@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from netspy import crash
-from netspy.engine.contract import LoggerLike
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.page.callbacks import kind_of
 from netspy.engine.page.item_buffer import ItemBuffer
@@ -18,6 +17,7 @@ from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import NewEntry, SeedGrant
 from netspy.observe.faults import what
+from netspy.observe.throttle import LoggerLike
 
 _CHUNK = 500
 _BUFFERED = 2000

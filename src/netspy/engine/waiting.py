@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-async def happens(event: asyncio.Event, seconds: float) -> bool:
+async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
     """Wait until the event is set; False when `seconds` were over before."""
     try:
         # Not wait_for: until Python 3.12 it loses a cancellation that comes together with the event.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any, Protocol
 
 Clock = Callable[[], float]
 
@@ -108,3 +109,48 @@ class Throttled:
 
 def _report(window: _Window) -> list[str]:
     return [f"… {window.held:,} more like this; the last: {window.last}"] if window.held else []
+
+
+class LoggerLike(Protocol):
+    """A brace-style logger."""
+
+    def debug(self, message: str, *args: Any) -> None: ...  # noqa: D102 - as any logger's
+    def info(self, message: str, *args: Any) -> None: ...  # noqa: D102
+    def warning(self, message: str, *args: Any) -> None: ...  # noqa: D102
+    def error(self, message: str, *args: Any) -> None: ...  # noqa: D102
+
+
+LOG_LINES = 20
+LOG_INTERVAL_S = 10.0
+
+
+class ThrottledLog:
+    """At most LOG_LINES lines for each kind in LOG_INTERVAL_S seconds; the others are counted and told of in one line.
+
+    A kind is a failure's reason, or the place in the user's code. Thread-safe.
+    """
+
+    def __init__(self, logger: LoggerLike) -> None:
+        def throttled(level: str) -> Throttled:
+            return Throttled(
+                lambda line: getattr(logger, level)("{}", line), limit=LOG_LINES, interval_s=LOG_INTERVAL_S
+            )
+
+        self._levels = {level: throttled(level) for level in ("info", "warning", "error")}
+
+    def info(self, kind: str, text: str) -> None:
+        """Something that the user's code decided."""
+        self._levels["info"](kind, text)
+
+    def warning(self, kind: str, text: str) -> None:
+        """A request that failed."""
+        self._levels["warning"](kind, text)
+
+    def error(self, kind: str, text: str) -> None:
+        """A mistake in the user's code."""
+        self._levels["error"](kind, text)
+
+    def flush(self, *, everything: bool = False) -> None:
+        """Tell of what past intervals have held back; `everything`: of the running ones too, for the end."""
+        for level in self._levels.values():
+            level.flush(everything=everything)

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
+from netspy.engine.page import effects as after_store
 from netspy.engine.page.actions import Action
 from netspy.engine.page.effects import AfterStore
-from netspy.engine.page import effects as after_store
 from netspy.errors import SpiderError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from netspy.engine.standing import Standing
-from netspy.engine.waiting import Waiters, happens
+from netspy.engine.waiting import Waiters, wait_for_event
 
 
 def test_what_was_fed_since_the_queue_was_counted_counts_as_queued():
@@ -28,12 +28,12 @@ def test_a_new_count_holds_what_was_fed_so_it_is_not_counted_twice():
 async def test_an_event_that_has_happened_is_seen_though_the_time_is_over():
     event = asyncio.Event()
     event.set()
-    assert await happens(event, 0.0)
-    assert await happens(event, -1.0)
+    assert await wait_for_event(event, 0.0)
+    assert await wait_for_event(event, -1.0)
 
 
 async def test_an_event_that_never_comes_is_waited_for_no_longer_than_told():
-    assert not await happens(asyncio.Event(), 0.001)
+    assert not await wait_for_event(asyncio.Event(), 0.001)
 
 
 async def test_a_cancelled_waiter_does_not_keep_the_others_waiting():

@@ -10,9 +10,10 @@ from typing import Any
 from netspy import crash
 from netspy.aside import in_thread
 from netspy.engine.batch.store_calls import PatrolEnded, TableCalls
-from netspy.engine.contract import BatchQueueLike, LoggerLike
+from netspy.engine.contract import BatchQueueLike
 from netspy.errors import ConfigError, NetspyError
 from netspy.observe.faults import what
+from netspy.observe.throttle import LoggerLike
 from netspy.settings import Settings
 from netspy.tasks.batch_store import BatchStore, FencedError
 from netspy.tasks.master_lock import NotMasterError, read_holder

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from netspy.engine.batch.lock import STOP_S, Mastership
 from netspy.engine.batch.steps import Rounds
 from netspy.engine.batch.store_calls import MasterOutcome, PatrolEnded, TableCalls
-from netspy.engine.contract import Alert, BatchQueueLike, LoggerLike
+from netspy.engine.contract import Alert, BatchQueueLike
 from netspy.errors import StoreLostError
+from netspy.observe.throttle import LoggerLike
 from netspy.policy.batch import Schedule, TaskCounts
 from netspy.settings import Settings
 from netspy.tasks.batch_store import BatchStore, FencedError

@@ -12,7 +12,8 @@ from typing import Any
 
 from netspy import crash
 from netspy.engine.batch.store_calls import PatrolEnded, TableCalls
-from netspy.engine.contract import Alert, BatchQueueLike, LoggerLike
+from netspy.engine.contract import Alert, BatchQueueLike
+from netspy.observe.throttle import LoggerLike
 from netspy.policy.batch import (
     BatchRecord,
     Pace,

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from netspy.aside import SLOW_S, in_thread
-from netspy.engine.contract import Alert, LoggerLike
+from netspy.engine.contract import Alert
 from netspy.errors import StoreLostError
+from netspy.observe.throttle import LoggerLike
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0

@@ -11,10 +11,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from netspy.engine.contract import LoggerLike
 from netspy.errors import NetspyError
 from netspy.frontier.contract import Keeper
 from netspy.messages.entry import BeatReport, Lease
+from netspy.observe.throttle import LoggerLike
 from netspy.settings import Settings
 
 _RENEW_CHUNK = 500

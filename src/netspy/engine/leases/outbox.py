@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from netspy import crash
-from netspy.engine.contract import CountersLike, LoggerLike
+from netspy.engine.contract import CountersLike
 from netspy.engine.waiting import Waiters
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import Lease, NewEntry, Settlement, TaskMark
+from netspy.observe.throttle import LoggerLike
 
 _MAX_PARENTS = 500
 _MAX_CHILDREN = 2000

@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from netspy import crash
-from netspy.engine.contract import Alert, LoggerLike
+from netspy.engine.contract import Alert
 from netspy.engine.page.actions import Action
 from netspy.errors import ConfigError, SpiderError
 from netspy.observe.faults import what
+from netspy.observe.throttle import LoggerLike
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0

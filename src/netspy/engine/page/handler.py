@@ -8,8 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from netspy import crash
-from netspy.engine.complaints import Complaints
-from netspy.engine.contract import CountersLike, LoggerLike
+from netspy.engine.contract import CountersLike
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.leases.site_slots import Shelf
 from netspy.engine.page.actions import current
@@ -36,6 +35,7 @@ from netspy.errors import (
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
 from netspy.observe.faults import what
+from netspy.observe.throttle import LoggerLike, ThrottledLog
 from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.policy.retry import StatusPolicy, retry_after_s
 from netspy.settings import Settings
@@ -63,7 +63,7 @@ class Crawl:
         held: dict[int, Lease],
         counters: CountersLike,
         logger: LoggerLike,
-        complaints: Complaints,
+        complaints: ThrottledLog,
         on_page: Callable[[], None],
     ) -> None:
         self._name = name

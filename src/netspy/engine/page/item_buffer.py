@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from netspy import crash
-from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter, LoggerLike
+from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter
 from netspy.engine.page.output import Out
 from netspy.engine.page.page import Page
-from netspy.engine.waiting import Waiters, happens
+from netspy.engine.waiting import Waiters, wait_for_event
 from netspy.errors import PipelineError
 from netspy.messages.row import DeadRow
+from netspy.observe.throttle import LoggerLike
 
 _T = TypeVar("_T")
 
@@ -128,7 +129,7 @@ class ItemBuffer:
                 if left <= 0:
                     break
                 self._wake.clear()
-                if not await happens(self._wake, left):
+                if not await wait_for_event(self._wake, left):
                     break
             take = min(self._batch_size, len(self._items))
             self._writing = [self._items.popleft() for _ in range(take)]

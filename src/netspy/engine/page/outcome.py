@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from netspy.engine.complaints import Complaints
-from netspy.engine.contract import CountersLike, LoggerLike
+from netspy.engine.contract import CountersLike
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.leases.site_slots import Shelf
 from netspy.engine.page.callbacks import Callbacks
@@ -26,6 +25,7 @@ from netspy.errors import (
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
 from netspy.observe.faults import MAX_TEXT, what
+from netspy.observe.throttle import LoggerLike, ThrottledLog
 from netspy.policy.failed_record import MAX_ERROR_CHARS, pack_failed
 from netspy.policy.retry import may_retry, retry_delay_s
 from netspy.settings import Settings
@@ -45,7 +45,7 @@ class Failures:
         outbox: Outbox,
         counters: CountersLike,
         logger: LoggerLike,
-        complaints: Complaints,
+        complaints: ThrottledLog,
         shared: bool,
         on_end: Callable[[], None],
     ) -> None:

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from netspy.engine.complaints import Complaints
-from netspy.engine.contract import CountersLike, LoggerLike
+from netspy.engine.contract import CountersLike
 from netspy.engine.page.callbacks import Callbacks
 from netspy.errors import InvalidUrlError, ItemError, SerializationError, SpiderError
 from netspy.messages.callbacks import callback_problem, name_of
@@ -24,6 +23,7 @@ from netspy.messages.request import Request
 from netspy.messages.row import Row
 from netspy.messages.urls import require_http
 from netspy.observe.faults import what
+from netspy.observe.throttle import LoggerLike, ThrottledLog
 
 _FETCHABLE = ("http://", "https://")
 _BAD_URLS_REMEMBERED = 2000
@@ -126,7 +126,7 @@ class Sorter:
         self._ignore = ignore
         self._counters = counters
         self._log = logger
-        self.complaints = Complaints(logger)
+        self.complaints = ThrottledLog(logger)
         self._bad_urls: set[str] = set()
         self._good_callbacks: set[Any] = set()
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from netspy import crash
-from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.page.actions import current
@@ -19,6 +18,7 @@ from netspy.engine.page.output import Origin, Sorter, Yielded, as_iterator, draw
 from netspy.engine.page.page import Page
 from netspy.engine.page.threads import CallbackPool
 from netspy.observe.faults import what
+from netspy.observe.throttle import ThrottledLog
 
 
 class UserCode:
@@ -36,7 +36,7 @@ class UserCode:
         outbox: Outbox,
         items: ItemBuffer,
         counters: CountersLike,
-        complaints: Complaints,
+        complaints: ThrottledLog,
     ) -> None:
         """`name`: the spider's. `chunk`: after so many values a callback's yields are handed over."""
         self._name = name

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from netspy import crash
-from netspy.engine.complaints import Complaints
-from netspy.engine.contract import CountersLike, LoggerLike
+from netspy.engine.contract import CountersLike
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.page.item_buffer import ItemBuffer
 from netspy.engine.page.output import Sorter, failure, user_line
@@ -24,11 +23,12 @@ from netspy.engine.parts import TaskParts
 from netspy.engine.standing import Standing
 from netspy.engine.tasks.fetching import fetched, travelling
 from netspy.engine.tasks.requests import CHUNK, NothingTakenError, TaskDrawing
-from netspy.engine.waiting import happens
+from netspy.engine.waiting import wait_for_event
 from netspy.errors import SerializationError, SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import NewEntry, TaskMark
 from netspy.observe.faults import MAX_TEXT, what
+from netspy.observe.throttle import LoggerLike, ThrottledLog
 from netspy.settings import Settings
 from netspy.tasks.contract import Backlog, Task
 
@@ -76,7 +76,7 @@ class Feeder:
         self._pool = pool
         self._counters = counters
         self._log = logger
-        self._complaints = Complaints(logger)
+        self._complaints = ThrottledLog(logger)
         self._keep_alive = keep_alive
         self._standing = standing
         self._on_progress = on_progress
@@ -166,7 +166,7 @@ class Feeder:
             if room > 0 and not self._ahead():
                 fresh = await self._take(room)
                 if fresh is None:  # fetch_tasks failed: that says nothing about the source
-                    await happens(
+                    await wait_for_event(
                         self._wake,
                         min(self._settings.TASK_POLL_INTERVAL * 2**self._fetch_errors, _LONGEST_PAUSE_S),
                     )
@@ -183,7 +183,7 @@ class Feeder:
                 await self._feed(tasks)
             if not took:
                 ahead = self._ahead()
-                await happens(
+                await wait_for_event(
                     self._wake, _PAUSE_S if ahead or self._later else self._settings.TASK_POLL_INTERVAL
                 )
 
