@@ -16,16 +16,17 @@ from netspy.engine.page.handler import Crawl
 from netspy.engine.page.hooks import Hooks, own_hook
 from netspy.engine.page.item_buffer import ItemBuffer
 from netspy.engine.page.outcome import Failures
-from netspy.engine.page.output import Sorter, user_line
+from netspy.engine.page.output import Sorter
 from netspy.engine.page.threads import CallbackPool
 from netspy.engine.page.user_code import UserCode
 from netspy.engine.parts import Parts
 from netspy.messages import sub_download
 from netspy.messages.entry import Lease
 from netspy.messages.response import Response
-from netspy.observe.faults import what
+from netspy.observe.faults import user_line, what
 from netspy.observe.throttle import ThrottledLog
 from netspy.policy.politeness import Politeness
+from netspy.raised import failure
 
 _LINGER_S = 0.004
 
@@ -178,7 +179,8 @@ class Machine:
                 await hook()
             else:
                 await self.pool.call(hook)
-        except Exception as error:
+        except BaseException as caught:
+            error = failure(caught)
             self._parts.counters.inc("callback_error")
             self._parts.logger.error(
                 "{}.{} ({}) raised {}", self._parts.spider.name, name, user_line(error), what(error)

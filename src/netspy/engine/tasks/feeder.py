@@ -17,7 +17,7 @@ from netspy import crash
 from netspy.engine.contract import CountersLike
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.page.item_buffer import ItemBuffer
-from netspy.engine.page.output import Sorter, failure, user_line
+from netspy.engine.page.output import Sorter
 from netspy.engine.page.threads import CallbackPool
 from netspy.engine.parts import TaskParts
 from netspy.engine.standing import Standing
@@ -27,8 +27,9 @@ from netspy.engine.waiting import wait_for_event
 from netspy.errors import SerializationError, SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import NewEntry, TaskMark
-from netspy.observe.faults import MAX_TEXT, what
+from netspy.observe.faults import MAX_TEXT, user_line, what
 from netspy.observe.throttle import LoggerLike, ThrottledLog
+from netspy.raised import failure
 from netspy.settings import Settings
 from netspy.tasks.contract import Backlog, Task
 
@@ -233,8 +234,8 @@ class Feeder:
             return tasks
         try:
             rows = await fetched(fetch, limit - len(tasks), self._pool)
-        except Exception as error:
-            self._fetch_failed(failure(error))
+        except BaseException as caught:
+            self._fetch_failed(failure(caught))
             return tasks or None
         self._fetch_errors = 0
         if rows and self._parts.adopt is not None:
@@ -339,7 +340,7 @@ class Feeder:
         except NothingTakenError as error:  # said already, and it will not get better
             await self._fail(task, str(error), "task_requests")
             return task, None
-        except (Exception, SystemExit) as caught:
+        except BaseException as caught:
             await self._raised(task, failure(caught))
             return task, None
 
