@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from netspy.errors import ConfigError
 from netspy.frontier.dedup import BloomFilter
-from netspy.frontier.redis import RedisFrontier
+from netspy.frontier.redis.frontier import RedisFrontier
 from netspy.messages.request import Request
 from netspy.policy.bloom import MAX_LAYER_BYTES, memory_table, plan
 from netspy.policy.run_scope import run_scope

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from netspy.frontier.memory import MemoryFrontier
-from netspy.frontier.redis import RedisFrontier
+from netspy.frontier.memory.frontier import MemoryFrontier
+from netspy.frontier.redis.frontier import RedisFrontier
 from netspy.messages.entry import BeatReport, NewEntry
 from netspy.policy.run_scope import run_scope
 from netspy.settings import Settings

@@ -15,8 +15,8 @@ from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, names, rigs
 
 from netspy.cluster import failed
 from netspy.errors import ConfigError
-from netspy.frontier import calls
-from netspy.frontier.liveness import here
+from netspy.frontier.redis import calls
+from netspy.frontier.redis.liveness import here
 from netspy.messages.entry import Settlement
 from netspy.policy.failed_record import pack_failed
 from netspy.policy.run_scope import run_scope

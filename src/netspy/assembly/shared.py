@@ -11,7 +11,7 @@ from netspy.assembly.air import fill_kind, fill_message
 from netspy.cluster.failed import retry_failed
 from netspy.cluster.status import Status, may_alert_async, read_status, read_status_async
 from netspy.errors import NetspyError, SerializationError
-from netspy.frontier.redis import RedisFrontier
+from netspy.frontier.redis.frontier import RedisFrontier
 from netspy.messages.request import Request
 from netspy.observe.alerts import Alerts
 from netspy.policy.run_scope import RunScope, run_scope

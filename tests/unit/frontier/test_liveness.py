@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from netspy.frontier import liveness
-from netspy.frontier.calls import report_json
-from netspy.frontier.liveness import Place, here, is_gone
+from netspy.frontier.redis import liveness
+from netspy.frontier.redis.calls import report_json
+from netspy.frontier.redis.liveness import Place, here, is_gone
 from netspy.testing.leash import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc to ask")

@@ -6,12 +6,12 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from netspy.frontier import calls
 from netspy.frontier.contract import SeedsLostError
+from netspy.frontier.redis import calls
 from netspy.messages.entry import SeedGrant
 
 if TYPE_CHECKING:
-    from netspy.frontier.session import Session
+    from netspy.frontier.redis.session import Session
     from netspy.messages.entry import SeedState
 
 

@@ -14,15 +14,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
-from netspy.frontier import calls
-from netspy.frontier.membership import Member, NotRegisteredError, Shared, StaleOperationError
-from netspy.frontier.start_checks import check_joined, server_facts
+from netspy.frontier.redis import calls
+from netspy.frontier.redis.membership import Member, NotRegisteredError, Shared, StaleOperationError
+from netspy.frontier.redis.start_checks import check_joined, server_facts
 from netspy.redisio.link import AsyncLink, StoreFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from netspy.frontier.calls import Calls
+    from netspy.frontier.redis.calls import Calls
     from netspy.redisio.scripts import Call
     from netspy.settings import Settings
 

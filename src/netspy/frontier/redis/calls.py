@@ -12,9 +12,15 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import StoreLostError
-from netspy.frontier.entry_format import FORMAT_VERSION, MAX_SUSPICION, Packed, base36, priority_text
-from netspy.frontier.liveness import here
-from netspy.frontier.membership import Member, NotRegisteredError, NotSeederError, Shared, StaleOperationError
+from netspy.frontier.redis.entry_format import FORMAT_VERSION, MAX_SUSPICION, Packed, base36, priority_text
+from netspy.frontier.redis.liveness import here
+from netspy.frontier.redis.membership import (
+    Member,
+    NotRegisteredError,
+    NotSeederError,
+    Shared,
+    StaleOperationError,
+)
 from netspy.policy.claiming import suspicion_limit
 from netspy.redisio.scripts import Arg, Call, Script, load
 from netspy.settings import without_passwords
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
     from netspy.redisio.keys import DedupKeys, RunKeys
     from netspy.settings import Settings
 
-FOLDER = "netspy.frontier.lua"
+FOLDER = "netspy.frontier.redis.lua"
 HEAD_WINDOW = 500
 """Entries at the head of the queue that every claim with sites to pass over looks at."""
 FAR_WINDOW = 1000

@@ -9,7 +9,7 @@ from netspy.messages.entry import BeatReply, BeatReport, Lease, Reclaimed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netspy.frontier.memory import MemoryFrontier
+    from netspy.frontier.memory.frontier import MemoryFrontier
 
 
 class MemoryKeeper:

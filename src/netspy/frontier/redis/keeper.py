@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
-from netspy.frontier import calls
-from netspy.frontier.entry_format import base36, held_mark
-from netspy.frontier.liveness import here, is_gone
-from netspy.frontier.membership import Member, NotRegisteredError
-from netspy.frontier.start_checks import check_joined
+from netspy.frontier.redis import calls
+from netspy.frontier.redis.entry_format import base36, held_mark
+from netspy.frontier.redis.liveness import here, is_gone
+from netspy.frontier.redis.membership import Member, NotRegisteredError
+from netspy.frontier.redis.start_checks import check_joined
 from netspy.messages.entry import BeatReply, BeatReport, Lease, Reclaimed
 from netspy.redisio import client as clients
 from netspy.redisio.scripts import Call, run_sync
@@ -25,8 +25,8 @@ from netspy.settings import Settings, hide_password
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from netspy.frontier.calls import Calls
-    from netspy.frontier.membership import Shared
+    from netspy.frontier.redis.calls import Calls
+    from netspy.frontier.redis.membership import Shared
 
 LEASES_PER_CALL = 1000
 LIFETIMES_EVERY_S = 60.0

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.frontier.contract import SeedLockLostError
 from netspy.frontier.dedup import BloomFilter, ExactFilter, RequestFilter, asked, told
-from netspy.frontier.memory_keeper import MemoryKeeper
-from netspy.frontier.memory_seed import SeedMark
-from netspy.frontier.site_queue import Entry, SiteQueue
-from netspy.frontier.task_table import TaskTable
+from netspy.frontier.memory.keeper import MemoryKeeper
+from netspy.frontier.memory.seed import SeedMark
+from netspy.frontier.memory.site_queue import Entry, SiteQueue
+from netspy.frontier.memory.task_table import TaskTable
 from netspy.messages.entry import (
     Claimed,
     Counts,

@@ -6,8 +6,6 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from netspy.frontier import calls
-from netspy.frontier.calls import Calls, DedupPlan
 from netspy.frontier.dedup import (
     IN_PROCESS,
     SHARED,
@@ -17,13 +15,15 @@ from netspy.frontier.dedup import (
     bloom_plan,
     in_process_filter,
 )
-from netspy.frontier.entry_format import read_member
-from netspy.frontier.item_filter import ItemFilter, MemoryItemFilter, RedisItemFilter
-from netspy.frontier.keeper import RedisKeeper
-from netspy.frontier.membership import NotRegisteredError, StaleOperationError
-from netspy.frontier.seed_lock import SeedLock
-from netspy.frontier.session import Session, package_version
-from netspy.frontier.writes import ENTRIES_PER_CALL, Writes
+from netspy.frontier.redis import calls
+from netspy.frontier.redis.calls import Calls, DedupPlan
+from netspy.frontier.redis.entry_format import read_member
+from netspy.frontier.redis.item_filter import ItemFilter, MemoryItemFilter, RedisItemFilter
+from netspy.frontier.redis.keeper import RedisKeeper
+from netspy.frontier.redis.membership import NotRegisteredError, StaleOperationError
+from netspy.frontier.redis.seed_lock import SeedLock
+from netspy.frontier.redis.session import Session, package_version
+from netspy.frontier.redis.writes import ENTRIES_PER_CALL, Writes
 from netspy.messages.entry import Claimed, Counts, Lease, NewEntry, SeedGrant, Settled, Settlement, TaskMark
 from netspy.policy.bloom import MAX_LAYER_BYTES
 from netspy.policy.failed_record import pack_failed
@@ -33,7 +33,7 @@ from netspy.redisio.link import StoreFullError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from netspy.frontier.membership import Member
+    from netspy.frontier.redis.membership import Member
     from netspy.policy.run_scope import RunScope
     from netspy.redisio.scripts import Call
     from netspy.settings import Settings

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from netspy.frontier.calls import DedupPlan, script
+from netspy.frontier.redis.calls import DedupPlan, script
 from netspy.redisio.scripts import Arg, Call
 
 if TYPE_CHECKING:

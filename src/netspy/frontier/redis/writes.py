@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.frontier.contract import SeedLockLostError
 from netspy.frontier.dedup import ConfirmedCache, FillWatch, RequestFilter, asked, told
-from netspy.frontier.entry_format import Packed
-from netspy.frontier.membership import NotSeederError
+from netspy.frontier.redis.entry_format import Packed
+from netspy.frontier.redis.membership import NotSeederError
 from netspy.messages.entry import NewEntry, Settled, Settlement, TaskMark
 from netspy.redisio.link import StoreFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from netspy.frontier.calls import Calls
-    from netspy.frontier.membership import Member
-    from netspy.frontier.session import Session
+    from netspy.frontier.redis.calls import Calls
+    from netspy.frontier.redis.membership import Member
+    from netspy.frontier.redis.session import Session
     from netspy.redisio.scripts import Call
 
 ENTRIES_PER_CALL = 500
