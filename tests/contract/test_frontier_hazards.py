@@ -16,7 +16,7 @@ from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, names, rigs
 from netspy.cluster import failed
 from netspy.errors import ConfigError
 from netspy.frontier.redis import calls
-from netspy.frontier.redis.liveness import here
+from netspy.frontier.redis.liveness import this_process
 from netspy.messages.entry import Settlement
 from netspy.policy.failed_record import pack_failed
 from netspy.policy.run_scope import run_scope
@@ -398,7 +398,7 @@ async def test_a_release_keeps_the_suspicion(rig):
 
 async def test_a_node_whose_process_is_gone_from_this_machine_is_swept_at_once_and_no_other(rig):
     """No heartbeat has to grow stale for what the kernel knows; of all others the heartbeat decides."""
-    mine = here()
+    mine = this_process()
     if mine is None:
         missing("no /proc to ask about processes")
     dead, elsewhere, alive = [await rig.node() for _ in range(3)]

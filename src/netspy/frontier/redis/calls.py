@@ -12,8 +12,8 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import StoreLostError
-from netspy.frontier.redis.entry_format import FORMAT_VERSION, MAX_SUSPICION, Packed, base36, priority_text
-from netspy.frontier.redis.liveness import here
+from netspy.frontier.redis.entry_format import FORMAT_VERSION, MAX_SUSPICION, WireEntry, base36, priority_text
+from netspy.frontier.redis.liveness import this_process
 from netspy.frontier.redis.membership import (
     Member,
     NotRegisteredError,
@@ -144,7 +144,7 @@ class Calls:
         member: Member,
         now: str,
         op: int,
-        entries: Sequence[Packed],
+        entries: Sequence[WireEntry],
         seed_token: str | None,
         marks: Sequence[tuple[str, bool, bytes]] = (),
     ) -> Call:
@@ -170,7 +170,7 @@ class Calls:
         now: str,
         op: int,
         plain: Sequence[bytes],
-        others: Sequence[tuple[bytes, str, Sequence[Packed]]],
+        others: Sequence[tuple[bytes, str, Sequence[WireEntry]]],
     ) -> Call:
         """`plain`: leased members without children; `others`: (leased member, history or '', children)."""
         args = self._head(shared, member, now)
@@ -335,7 +335,7 @@ class Calls:
         return Call(script("seed"), self._node_keys(self.keys.lock), args)
 
 
-def checked(reply: list[Any], ns: str) -> list[Any]:
+def check_reply(reply: list[Any], ns: str) -> list[Any]:
     """The reply when it is an answer. Raises StoreLostError, NotRegisteredError, StaleOperationError or
     NotSeederError.
     """
@@ -380,7 +380,7 @@ def read_lock(text: str, left_ms: int, now_ms: float, lock_ttl_s: float) -> tupl
 
 def report_json(report: BeatReport | None, started: float, version: str) -> bytes:
     """What a node says of itself, as JSON."""
-    place = here()
+    place = this_process()
     return json.dumps(
         {
             "host": socket.gethostname(),

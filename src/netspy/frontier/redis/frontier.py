@@ -11,6 +11,7 @@ from netspy.frontier.dedup import (
     SHARED,
     ConfirmedCache,
     FillWatch,
+    MemoryItemFilter,
     RequestFilter,
     bloom_plan,
     in_process_filter,
@@ -18,7 +19,7 @@ from netspy.frontier.dedup import (
 from netspy.frontier.redis import calls
 from netspy.frontier.redis.calls import Calls, DedupPlan
 from netspy.frontier.redis.entry_format import read_member
-from netspy.frontier.redis.item_filter import ItemFilter, MemoryItemFilter, RedisItemFilter
+from netspy.frontier.redis.item_filter import RedisItemFilter
 from netspy.frontier.redis.keeper import RedisKeeper
 from netspy.frontier.redis.membership import NotRegisteredError, StaleOperationError
 from netspy.frontier.redis.seed_lock import SeedLock
@@ -239,7 +240,7 @@ class RedisFrontier:
                 session.shared, member, session.now(), limit, pass_over, room, self._rank
             )
             try:
-                reply = calls.checked(await session.link.run(call), self.keys.ns)
+                reply = calls.check_reply(await session.link.run(call), self.keys.ns)
             except NotRegisteredError:
                 await session.rejoin(member)
             except StaleOperationError as stale:
@@ -370,7 +371,7 @@ class RedisFrontier:
 
     # -- items
 
-    def item_filter(self) -> ItemFilter:
+    def item_filter(self) -> MemoryItemFilter | RedisItemFilter:
         """The filter of stored items: shared like the request filter, or in the process when that one is.
 
         With a request filter by class path, items are filtered on Redis.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
 from netspy.frontier.redis import calls
 from netspy.frontier.redis.entry_format import base36, held_mark
-from netspy.frontier.redis.liveness import here, is_gone
+from netspy.frontier.redis.liveness import is_gone, this_process
 from netspy.frontier.redis.membership import Member, NotRegisteredError
 from netspy.frontier.redis.start_checks import check_joined
 from netspy.messages.entry import BeatReply, BeatReport, Lease, Reclaimed
@@ -84,7 +84,9 @@ class RedisKeeper:
         connection.read_response()
 
     def _run(self, call: Call) -> list[Any]:
-        reply: list[Any] = self._ask(lambda: calls.checked(run_sync(self._client, call), self._calls.keys.ns))
+        reply: list[Any] = self._ask(
+            lambda: calls.check_reply(run_sync(self._client, call), self._calls.keys.ns)
+        )
         return reply
 
     def _ask(self, question: Callable[[], Any]) -> Any:
@@ -110,7 +112,7 @@ class RedisKeeper:
 
     def _gone_from_here(self) -> set[str]:
         """Nodes of this machine whose process is gone: their work needs no wait for a stale heartbeat."""
-        mine = here()
+        mine = this_process()
         if mine is None:
             return set()
         keys = self._calls.keys

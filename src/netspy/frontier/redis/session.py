@@ -126,7 +126,7 @@ class Session:
                 info=calls.report_json(None, self.started, package_version()),
                 run_id=self.shared.run_id,
             )
-            answer = calls.checked(await self.link.run(call, timeout_s=timeout_s), self.ns)
+            answer = calls.check_reply(await self.link.run(call, timeout_s=timeout_s), self.ns)
             reply = check_joined(answer, self.ns, owner, kind, self.calls.dedup.bloom.layout)
             self.shared.epoch = reply.epoch
             self.shared.joined(old, reply.node)
@@ -182,7 +182,7 @@ class Session:
         member, cursor = self.shared.member, b""
         while True:
             call = self.calls.sweep(self.shared, member, self.now(), member.node, cursor, "leave")
-            cursor = calls.checked(await self.link.run(call), self.ns)[1]
+            cursor = calls.check_reply(await self.link.run(call), self.ns)[1]
             if not cursor:
                 break
         await self.link.run(self.calls.forget(self.shared, member, self.now(), member.node, own=True))
@@ -223,7 +223,7 @@ class Session:
             member = self.shared.member
             member.write_op += 1
             try:
-                reply = calls.checked(await self.link.run(build(member, member.write_op)), self.ns)
+                reply = calls.check_reply(await self.link.run(build(member, member.write_op)), self.ns)
             except NotRegisteredError:
                 await self.rejoin(member)
             except StaleOperationError as stale:
@@ -239,7 +239,7 @@ class Session:
         while True:
             member = self.shared.member
             try:
-                return calls.checked(await self.link.run(build(member)), self.ns)
+                return calls.check_reply(await self.link.run(build(member)), self.ns)
             except NotRegisteredError:
                 await self.rejoin(member)
             except StoreFullError as error:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from netspy.frontier.contract import SeedLockLostError
-from netspy.frontier.dedup import ConfirmedCache, FillWatch, RequestFilter, asked, told
-from netspy.frontier.redis.entry_format import Packed
+from netspy.frontier.dedup import ConfirmedCache, FillWatch, RequestFilter, maybe_await
+from netspy.frontier.redis.entry_format import WireEntry
 from netspy.frontier.redis.membership import NotSeederError
 from netspy.messages.entry import NewEntry, Settled, Settlement, TaskMark
 from netspy.redisio.link import StoreFullError
@@ -49,17 +49,17 @@ class Writes:
         self._fill = fill
         self._pack = pack
 
-    def _packed(self, entry: NewEntry) -> Packed:
+    def _packed(self, entry: NewEntry) -> WireEntry:
         payload = entry.payload
         if not isinstance(payload, bytes):
             payload = self._pack(payload)
-        return Packed(entry.id, entry.site, entry.priority, payload, entry.task)
+        return WireEntry(entry.id, entry.site, entry.priority, payload, entry.task)
 
     async def _fresh(self, entries: Sequence[NewEntry], *, cached: bool) -> list[bool]:
         """Which entries must be sent: those that neither the cache nor the in-process filter knows."""
         if self._filter is None:
             return [e.id not in self._cache for e in entries] if cached else [True] * len(entries)
-        known = await asked(self._filter.seen([e.id for e in entries]))
+        known = await maybe_await(self._filter.seen([e.id for e in entries]))
         batch: set[bytes] = set()
         fresh = []
         for entry, old in zip(entries, known, strict=True):
@@ -69,7 +69,7 @@ class Writes:
 
     async def _confirm(self, ids: list[bytes]) -> None:
         if self._filter is not None:
-            await told(self._filter.mark(ids))
+            await maybe_await(self._filter.mark(ids))
         else:
             self._cache.confirm(ids)
 
@@ -103,7 +103,7 @@ class Writes:
         return flags
 
     def _putting(
-        self, chosen: list[Packed], seed_token: str | None, marks: Sequence[tuple[str, bool, bytes]]
+        self, chosen: list[WireEntry], seed_token: str | None, marks: Sequence[tuple[str, bool, bytes]]
     ) -> Callable[[Member, int], Call]:
         session = self._session
 
@@ -156,7 +156,7 @@ class Writes:
 
     async def _settle_piece(self, piece: Sequence[Settlement], done: Settled) -> None:
         plain: list[bytes] = []
-        others: list[tuple[bytes, str, list[Packed]]] = []
+        others: list[tuple[bytes, str, list[WireEntry]]] = []
         plan: list[list[bool] | None] = []
         history = self._session.shared.history
         fresh = await self._fresh([c for s in piece for c in s.children], cached=True)
@@ -194,7 +194,7 @@ class Writes:
             await self._confirm(confirmed)
 
     async def _send_settle(
-        self, plain: list[bytes], others: list[tuple[bytes, str, list[Packed]]]
+        self, plain: list[bytes], others: list[tuple[bytes, str, list[WireEntry]]]
     ) -> tuple[str, list[tuple[str, str]]]:
         """States of the plain parents; state and child digits of the others.
 
