@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import threading
 import time
@@ -39,14 +40,14 @@ if TYPE_CHECKING:
 class MemoryFrontier:
     """See `contract.Frontier`. Payloads are kept as they are, never packed.
 
-    `lease_s` is infinite for one process: nobody could take over. `filter_` is the fingerprint filter, an
+    `lease_s` is None (leases never run out) for one process: nobody could take over. `filter_` is the fingerprint filter, an
     exact set unless another is given. `on_failed` gets each record that goes to the failed list.
     """
 
     def __init__(
         self,
         *,
-        lease_s: float = float("inf"),
+        lease_s: float | None = None,
         max_deliveries: int = 3,
         clock: Callable[[], float] = time.monotonic,
         on_failed: Callable[[bytes], None] | None = None,
@@ -57,7 +58,7 @@ class MemoryFrontier:
         """`on_poison` makes the record of an entry whose leases ran out too often; `seeding_ttl_s`: a seeding
         lock not renewed for this long may be taken over.
         """
-        self._lease_s = lease_s
+        self._lease_s = math.inf if lease_s is None else lease_s
         self._limit = suspicion_limit(max_deliveries)
         self._clock = clock
         self._on_failed = on_failed
@@ -322,7 +323,7 @@ class MemoryFrontier:
 
     def reclaim(self, limit: int = 500) -> Reclaimed:
         """See `contract.Keeper`."""
-        if self._lease_s == float("inf"):
+        if self._lease_s == math.inf:
             return Reclaimed(0, 0, more=False)
         now = self._clock()
         with self._lock:

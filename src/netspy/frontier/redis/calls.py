@@ -22,6 +22,7 @@ from netspy.frontier.redis.membership import (
     StaleOperationError,
 )
 from netspy.policy.claiming import suspicion_limit
+from netspy.policy.lease import LeaseTimes
 from netspy.redisio.scripts import Arg, Call, Script, load
 from netspy.settings import without_passwords
 
@@ -73,10 +74,7 @@ class Calls:
         self.ttl = str(scope.run_ttl_ms)
         # A mark that outlived the run's other keys would say of a run that is gone that it is seeded.
         self.lock_ms = min(settings.SPIDER_SEED_LOCK_TTL * 1000, scope.run_ttl_ms or sys.maxsize)
-        self.lease: str = (
-            "+inf" if settings.SPIDER_TASK_LEASE == 0 else str(round(settings.SPIDER_TASK_LEASE * 1000))
-        )
-        self.lease_off = settings.SPIDER_TASK_LEASE == 0
+        self.lease = LeaseTimes.of(settings)
         self.stale_ms = round(settings.HEARTBEAT_STALE * 1000)
         # Half of `stale`, so that a node whose own beats count as unbroken cannot take a node for dead that
         # merely came back from the same outage a moment later.
@@ -198,7 +196,7 @@ class Calls:
     ) -> Call:
         """Lease entries under the member's current claim number."""
         args = self._head(shared, member, now)
-        args += [member.claim_op, base36(member.claim_op), limit, self.lease, *room]
+        args += [member.claim_op, base36(member.claim_op), limit, self.lease.wire, *room]
         args += ["".join(pass_over), rank, max(HEAD_WINDOW, limit), FAR_WINDOW, DUE_PER_CLAIM]
         k = self.keys
         return Call(
@@ -233,7 +231,7 @@ class Calls:
         return Call(
             script("renew"),
             self._node_keys(self.keys.inflight),
-            [*self._head(shared, member, now), self.lease, *members],
+            [*self._head(shared, member, now), self.lease.wire, *members],
         )
 
     def beat(self, shared: Shared, member: Member, now: str, info: bytes, *, lifetimes: bool) -> Call:
@@ -283,7 +281,7 @@ class Calls:
             self.gap_ms,
             self.suspicion_limit,
         ]
-        args += [int(self.lease_off), cursor, SWEEP_LOOK, SWEEP_MOVE, mode, up_to, held]
+        args += [int(self.lease.duration_s is None), cursor, SWEEP_LOOK, SWEEP_MOVE, mode, up_to, held]
         return Call(
             script("sweep"), self._node_keys(k.queued, k.inflight, k.failed, k.tasks, k.closing), args
         )

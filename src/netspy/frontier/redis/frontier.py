@@ -96,9 +96,6 @@ class RedisFrontier:
         )
         self._seed = SeedLock(self._session)
         self._pack, self._unpack = pack, unpack
-        lease = settings.SPIDER_TASK_LEASE
-        # A node stops trusting a lease a little before the store does.
-        self._lease_s = lease - min(2.0, lease * 0.1) if lease else float("inf")
         self._on_unreadable = on_unreadable
         self._on_fill = on_fill
         self._writes = Writes(
@@ -130,10 +127,9 @@ class RedisFrontier:
         after REDIS_START_TIMEOUT.
         """
         await self._session.open()
-        if self.settings.SPIDER_TASK_LEASE == 0:
+        if self._calls.lease.duration_s is None:
             self.warnings.append(
-                "SPIDER_TASK_LEASE=0: nothing runs twice; what a dead node held goes to failed_requests "
-                "instead of "
+                "SPIDER_TASK_LEASE=0: nothing runs twice; what a dead node held goes to failed_requests instead of "
                 "being crawled by another"
             )
 
@@ -170,7 +166,6 @@ class RedisFrontier:
             self.settings,
             url=session.link.url,
             owner=session.owner,
-            lease_s=self._lease_s,
             started=session.started,
             version=package_version(),
             clock_ms=session.clock_ms,
@@ -212,7 +207,7 @@ class RedisFrontier:
             self._rank = int(reply[6])
             if int(reply[7]) and self._on_unreadable is not None:
                 self._on_unreadable(int(reply[7]))
-            valid_until = sent + self._lease_s
+            valid_until = sent + self._calls.lease.trusted_s
             leases: list[Lease] = []
             broken: list[tuple[Lease, bytes]] = []
             for text in reply[8:]:

@@ -43,7 +43,6 @@ class RedisKeeper:
         *,
         url: str,
         owner: tuple[str, str, bool],
-        lease_s: float,
         started: float,
         version: str,
         clock_ms: Callable[[], int] | None,
@@ -55,7 +54,6 @@ class RedisKeeper:
         self._settings = settings
         self._url = url
         self._owner = owner
-        self._lease_s = lease_s
         self._started = started
         self._version = version
         self._clock_ms = clock_ms
@@ -198,7 +196,7 @@ class RedisKeeper:
             for lease, digit in zip(piece, reply[1], strict=True):
                 mine = digit == 49
                 if mine:
-                    lease.valid_until = sent + self._lease_s
+                    lease.valid_until = sent + self._calls.lease.trusted_s
                 flags.append(mine)
         return flags
 
