@@ -414,7 +414,7 @@ async def test_a_slow_heartbeat_does_not_put_off_the_next_question_for_the_maste
     keeper = rig.keeper(await rig.node())
     monkeypatch.setattr("netspy.frontier.redis.keeper.clients.moved", asked.append)
     beat = keeper._run
-    monkeypatch.setattr(keeper, "_run", lambda call: (rig.clock.advance(1.0), beat(call))[1])
+    monkeypatch.setattr(keeper, "_run", lambda *call: (rig.clock.advance(1.0), beat(*call))[1])
     for _ in range(3):
         keeper.beat(REPORT)
     assert len(asked) == 3

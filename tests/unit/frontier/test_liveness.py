@@ -42,8 +42,8 @@ def child(mine: ProcessIdentity) -> Iterator[tuple[subprocess.Popen[bytes], Proc
 
 
 def test_what_a_node_writes_of_itself_names_this_process(mine):
-    assert not is_gone(report_json(None, 0.0, "1"), mine)
-    written = json.loads(report_json(None, 0.0, "1"))
+    assert not is_gone(report_json(None, 0.0), mine)
+    written = json.loads(report_json(None, 0.0))
     assert ProcessIdentity(written["kernel"], written["pid"], written["born"]) == mine
     assert mine.pid == os.getpid()
 

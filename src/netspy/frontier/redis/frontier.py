@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,27 +15,24 @@ from netspy.frontier.dedup import (
     bloom_plan,
     in_process_filter,
 )
-from netspy.frontier.redis import calls
 from netspy.frontier.redis.calls import Calls, DedupPlan
 from netspy.frontier.redis.entry_format import read_member
 from netspy.frontier.redis.item_filter import RedisItemFilter
 from netspy.frontier.redis.keeper import RedisKeeper
-from netspy.frontier.redis.membership import NotRegisteredError, StaleOperationError
+from netspy.frontier.redis.membership import Clocks
 from netspy.frontier.redis.seed_lock import SeedLock
-from netspy.frontier.redis.session import Session, package_version
+from netspy.frontier.redis.session import Events, Session
 from netspy.frontier.redis.writes import ENTRIES_PER_CALL, Writes
-from netspy.messages.entry import Claimed, Counts, Lease, NewEntry, SeedGrant, Settled, Settlement, TaskMark
+from netspy.messages.entry import Claimed, Counts, Lease, NewEntry, TaskMark
 from netspy.policy.bloom import MAX_LAYER_BYTES
 from netspy.policy.failed_record import pack_failed
 from netspy.redisio.keys import RunKeys
-from netspy.redisio.link import StoreFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from netspy.frontier.redis.membership import Member
+    from netspy.frontier.redis.membership import Owner
     from netspy.policy.run_scope import RunScope
-    from netspy.redisio.scripts import Call
     from netspy.settings import Settings
 
 CLAIM_LIMIT = 1000
@@ -46,72 +42,48 @@ class RedisFrontier:
     """The frontier on Redis. See `contract.Frontier` for what each call promises.
 
     `pack` turns a payload that isn't bytes into JSON bytes (an object); `unpack` turns them back, and what it
-    refuses is moved to the failed list. `on_fill(rate)` reports a filling Bloom filter, `on_outage(away,
-    seconds)` the server's absence, `on_full(full)` a server at maxmemory, `on_unreadable(count)` entries
-    moved aside. `take_over` lets a renamed class have another's redis_key. `clock_ms` replaces the server's
-    clock, for tests.
+    refuses is moved to the failed list.
     """
 
     def __init__(
         self,
         settings: Settings,
         scope: RunScope,
+        owner: Owner,
         *,
-        owner_class: str,
-        kind: str,
         pack: Callable[[Any], bytes],
         unpack: Callable[[bytes], Any],
-        url: str | None = None,
-        request_filter: RequestFilter | None = None,
-        on_fill: Callable[[float], None] | None = None,
-        on_outage: Callable[[bool, float], None] | None = None,
-        on_full: Callable[[bool], None] | None = None,
-        on_unreadable: Callable[[int], None] | None = None,
-        take_over: bool = False,
-        clock_ms: Callable[[], int] | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        events: Events | None = None,
+        clocks: Clocks | None = None,
     ) -> None:
         """Nothing is connected yet. Raises ConfigError for a wrong URL, dedup filter or Bloom size."""
+        events, clocks = events or Events(), clocks or Clocks()
         self.scope = scope
         self.keys = RunKeys.of(scope, max_layers=settings.DEDUP_MAX_LAYERS)
         dedup = _dedup_plan(settings, scope, self.keys)
-        self._filter: RequestFilter | None = request_filter
-        if request_filter is None and settings.DEDUP_FILTER not in SHARED:
-            self._filter = in_process_filter(settings, on_fill=on_fill)
-        if self._filter is not None:
+        own_filter: RequestFilter | None = None
+        if settings.DEDUP_FILTER not in SHARED:
+            own_filter = in_process_filter(settings, on_fill=events.on_fill)
             dedup = dedup._replace(kind="none")
         self.settings = settings
-        self._calls = Calls(settings, scope, self.keys, dedup)
-        self._cache = ConfirmedCache()
-        self._session = Session(
-            settings,
-            self._calls,
-            url=url,
-            owner=(owner_class, kind, take_over),
-            on_history=self._cache.follow,
-            on_outage=on_outage,
-            on_full=on_full,
-            clock_ms=clock_ms,
-            monotonic=monotonic,
-        )
-        self._seed = SeedLock(self._session)
+        self._calls = Calls(settings, scope, self.keys, dedup, owner)
+        cache = ConfirmedCache()
+        self._session = session = Session(self._calls, clocks, events, on_history=cache.follow)
+        self._seed = seed = SeedLock(session)
         self._pack, self._unpack = pack, unpack
-        self._on_unreadable = on_unreadable
-        self._on_fill = on_fill
+        self._events = events
         self._writes = Writes(
-            self._session,
-            self._calls,
-            filter_=self._filter,
-            cache=self._cache,
-            fill=FillWatch(
-                dedup.bloom.capacity,
-                settings.DEDUP_WARN_FILL_RATE,
-                on_fill if dedup.kind == "bloom" else None,
-            ),
-            pack=pack,
+            session, filter_=own_filter, cache=cache, fill=self._fill_watch(dedup), pack=pack
         )
-        self._claimer = asyncio.Lock()
         self._rank = 0
+        # What one part answers by itself; the contract says what each promises.
+        self.settle = self._writes.settle
+        self.seed_acquire, self.seed_renew, self.seed_finish = seed.acquire, seed.renew, seed.finish
+        self.close, self.give_up_waiting = session.close, session.give_up_waiting
+
+    def _fill_watch(self, dedup: DedupPlan) -> FillWatch:
+        report = self._events.on_fill if dedup.kind == "bloom" else None
+        return FillWatch(dedup.bloom.capacity, self.settings.DEDUP_WARN_FILL_RATE, report)
 
     # -- life
 
@@ -133,20 +105,6 @@ class RedisFrontier:
                 "being crawled by another"
             )
 
-    async def close(self) -> None:
-        """Give back what is still leased to this node, remove its record, drop the connections. Safe to call
-        twice.
-
-        When Redis is away the record stays, grows stale, and another node does this.
-        """
-        await self._session.close()
-
-    def give_up_waiting(self) -> None:
-        """Calls that wait for a server that is away, or full, raise StoreUnavailableError now; later ones at
-        once.
-        """
-        self._session.give_up_waiting()
-
     @property
     def node(self) -> str:
         """The id of this node: eight digits."""
@@ -159,20 +117,9 @@ class RedisFrontier:
 
     def keeper(self) -> RedisKeeper:
         """A keeper with its own blocking connection, for the keeper's thread."""
-        session = self._session
-        return RedisKeeper(
-            self._calls,
-            session.shared,
-            self.settings,
-            url=session.link.url,
-            owner=session.owner,
-            started=session.started,
-            version=package_version(),
-            clock_ms=session.clock_ms,
-            monotonic=session.monotonic,
-        )
+        return RedisKeeper(self._calls, self._session.shared)
 
-    # -- put and settle
+    # -- put
 
     async def put(
         self,
@@ -187,12 +134,6 @@ class RedisFrontier:
             self._seed.check_seeds()
         return flags
 
-    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        """See the contract. Sent in pieces; a parent with more children than one piece holds has the rest put
-        first.
-        """
-        return await self._writes.settle(settlements)
-
     # -- claim
 
     async def claim(
@@ -201,53 +142,28 @@ class RedisFrontier:
         """See the contract. A claim that was cancelled is asked for again by the next one, so nothing is
         orphaned.
         """
-        async with self._claimer:
-            reply, sent = await self._claim_reply(min(limit, CLAIM_LIMIT), pass_over, suspect_room)
-            self._session.follow(reply[1])
-            self._rank = int(reply[6])
-            if int(reply[7]) and self._on_unreadable is not None:
-                self._on_unreadable(int(reply[7]))
-            valid_until = sent + self._calls.lease.trusted_s
-            leases: list[Lease] = []
-            broken: list[tuple[Lease, bytes]] = []
-            for text in reply[8:]:
-                self._take(text, valid_until, leases, broken)
+        session = self._session
+        call = self._calls.claim(min(limit, CLAIM_LIMIT), pass_over, suspect_room, self._rank)
+        reply = await session.call(call, session.claims)
+        session.follow(reply[1])
+        self._rank = int(reply[6])
+        self._report_unreadable(int(reply[7]))
+        valid_until = session.claims.sent + self._calls.lease.trusted_s
+        leases: list[Lease] = []
+        broken: list[tuple[Lease, bytes]] = []
+        for text in reply[8:]:
+            self._take(text, valid_until, leases, broken)
         if broken:
             await self.give_up(broken)
-            if self._on_unreadable is not None:
-                self._on_unreadable(len(broken))
+            self._report_unreadable(len(broken))
         due = int(reply[5])
         return Claimed(
             leases, int(reply[2]), int(reply[3]), int(reply[4]) - len(broken), None if due < 0 else due / 1000
         )
 
-    async def _claim_reply(
-        self, limit: int, pass_over: Collection[str], room: tuple[int, int, int]
-    ) -> tuple[list[Any], float]:
-        session = self._session
-        while True:
-            member = session.shared.member
-            if not member.claim_open:
-                member.claim_op += 1
-                member.claim_open = True
-                member.claim_sent = session.monotonic()
-            call = self._calls.claim(
-                session.shared, member, session.now(), limit, pass_over, room, self._rank
-            )
-            try:
-                reply = calls.check_reply(await session.link.run(call), self.keys.ns)
-            except NotRegisteredError:
-                await session.rejoin(member)
-            except StaleOperationError as stale:
-                member.claim_op = max(member.claim_op, stale.last)
-                member.claim_open = False
-            except StoreFullError as error:
-                session.note_full(full=True)
-                await session.wait_for_memory(error, 1.0)
-            else:
-                member.claim_open = False
-                member.claims_done = member.claim_op
-                return reply, member.claim_sent
+    def _report_unreadable(self, count: int) -> None:
+        if count and self._events.on_unreadable is not None:
+            self._events.on_unreadable(count)
 
     def _take(
         self, text: bytes, valid_until: float, leases: list[Lease], broken: list[tuple[Lease, bytes]]
@@ -284,20 +200,13 @@ class RedisFrontier:
     # -- release, delay, give up
 
     async def _move(self, what: str, rows: Sequence[tuple[bytes, Any, Any]]) -> list[bool]:
+        session = self._session
         flags: list[bool] = []
         for start in range(0, len(rows), ENTRIES_PER_CALL):
             piece = rows[start : start + ENTRIES_PER_CALL]
-            reply = await self._session.write(self._moving(what, piece), grows=False)
+            reply = await session.call(self._calls.move(what, piece), session.writes)
             flags += [digit == 49 for digit in reply[1]]
         return flags
-
-    def _moving(self, what: str, piece: Sequence[tuple[bytes, Any, Any]]) -> Callable[[Member, int], Call]:
-        session = self._session
-
-        def build(member: Member, op: int) -> Call:
-            return self._calls.move(session.shared, member, session.now(), op, what, piece)
-
-        return build
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
         """See the contract."""
@@ -315,16 +224,15 @@ class RedisFrontier:
         """See the contract; `policy.failed_record.pack_failed` makes the record."""
         return await self._move("give_up", [(lease.member, "", record) for lease, record in items])
 
-    # -- counts and seeding
+    # -- counts
 
     async def counts(self) -> Counts:
         """See the contract. A node that once saw *seeded* or *failed* keeps it when the lock's lifetime is
         over.
         """
         session = self._session
-        reply = await session.link.run(
-            self._calls.counts(session.shared, session.shared.member, session.now())
-        )
+        shared = session.shared
+        reply = await session.link.run(shared.sent(self._calls.counts(), shared.member))
         if reply[0]:
             session.follow(reply[11])
         state, detail, age = self._seed.read(reply[7], int(reply[8]), float(reply[9]))
@@ -349,20 +257,8 @@ class RedisFrontier:
         """See the contract."""
         if not tasks:
             return []
-        reply = await self._run_waiting(self._calls.opened(tasks))
+        reply = await self._session.call(self._calls.opened(tasks))
         return [digit - 48 for digit in reply]
-
-    async def seed_acquire(self) -> SeedGrant:
-        """See the contract. *failed* is tried again only by a node's first call, when no other node lives."""
-        return await self._seed.acquire()
-
-    async def seed_renew(self, token: str) -> bool:
-        """See the contract."""
-        return await self._seed.renew(token)
-
-    async def seed_finish(self, token: str, *, error: str | None = None) -> bool:
-        """See the contract."""
-        return await self._seed.finish(token, error)
 
     # -- items
 
@@ -374,21 +270,8 @@ class RedisFrontier:
         if self.settings.DEDUP_FILTER in IN_PROCESS:
             return MemoryItemFilter()
         kind = "set" if self.settings.DEDUP_FILTER == "redis-set" else "bloom"
-        bloom = self._calls.dedup.bloom
-        watch = FillWatch(
-            bloom.capacity, self.settings.DEDUP_WARN_FILL_RATE, self._on_fill if kind == "bloom" else None
-        )
-        plan = DedupPlan(kind, self.keys.items, self.scope.run_ttl_ms, bloom)
-        return RedisItemFilter(self.keys, plan, self._run_waiting, on_count=watch.seen)
-
-    async def _run_waiting(self, call: Call) -> Any:
-        """Run a script that is safe to repeat, waiting through outages and for memory."""
-        while True:
-            try:
-                return await self._session.link.run(call)
-            except StoreFullError as error:
-                self._session.note_full(full=True)
-                await self._session.wait_for_memory(error, 1.0)
+        plan = DedupPlan(kind, self.keys.items, self.scope.run_ttl_ms, self._calls.dedup.bloom)
+        return RedisItemFilter(self.keys, plan, self._session.call, on_count=self._fill_watch(plan).seen)
 
 
 def _dedup_plan(settings: Settings, scope: RunScope, keys: RunKeys) -> DedupPlan:

@@ -35,8 +35,7 @@ class RedisItemFilter:
         known.
         """
         self._keys = [keys.meta, *dedup.script_keys()]
-        layout = dedup.bloom.layout if dedup.kind == "bloom" else ""
-        self._head: list[Arg] = ["", dedup.kind, dedup.ttl_ms, layout]
+        self._head: list[Arg] = ["", dedup.kind, dedup.ttl_ms, dedup.layout()]
         self._run = run
         self._on_count = on_count
 

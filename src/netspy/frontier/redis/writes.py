@@ -16,10 +16,7 @@ from netspy.redisio.link import StoreFullError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from netspy.frontier.redis.calls import Calls
-    from netspy.frontier.redis.membership import Member
     from netspy.frontier.redis.session import Session
-    from netspy.redisio.scripts import Call
 
 ENTRIES_PER_CALL = 500
 PARENTS_PER_CALL = 500
@@ -35,7 +32,6 @@ class Writes:
     def __init__(
         self,
         session: Session,
-        made: Calls,
         *,
         filter_: RequestFilter | None,
         cache: ConfirmedCache,
@@ -43,7 +39,6 @@ class Writes:
         pack: Callable[[Any], bytes],
     ) -> None:
         self._session = session
-        self._calls = made
         self._filter = filter_
         self._cache = cache
         self._fill = fill
@@ -82,6 +77,7 @@ class Writes:
         """See the contract. Sent in pieces of at most 500 entries and 4 MB. The tasks are marked in each of them: no
         task may look finished between two pieces.
         """
+        session = self._session
         flags: list[bool] = []
         sent = pieces(entries) or ([()] if tasks else [])
         for number, piece in enumerate(sent, 1):
@@ -92,7 +88,8 @@ class Writes:
                 flags += fresh
                 continue
             try:
-                reply = await self._session.write(self._putting(chosen, seed_token, marks), grows=True)
+                call = session.calls.put(chosen, seed_token, marks)
+                reply = await session.call(call, session.writes, grows=True)
             except NotSeederError:
                 raise SeedLockLostError("another node holds the seeding lock now") from None
             if len(reply) > 3:
@@ -101,16 +98,6 @@ class Writes:
             answer = iter(reply[1])
             flags += [new and next(answer) == 49 for new in fresh]
         return flags
-
-    def _putting(
-        self, chosen: list[WireEntry], seed_token: str | None, marks: Sequence[tuple[str, bool, bytes]]
-    ) -> Callable[[Member, int], Call]:
-        session = self._session
-
-        def build(member: Member, op: int) -> Call:
-            return self._calls.put(session.shared, member, session.now(), op, chosen, seed_token, marks)
-
-        return build
 
     def _marks(self, tasks: Sequence[TaskMark], *, last: bool) -> list[tuple[str, bool, bytes]]:
         marks = []
@@ -206,16 +193,11 @@ class Writes:
             states, _ = await self._send_settle(plain, [])
             return states, (await self._send_settle([], others))[1]
 
-        def build(member: Member, op: int) -> Call:
-            return self._calls.settle(session.shared, member, session.now(), op, plain, others)
-
-        if plain and others:
-            try:
-                reply = await session.write_once(build, grows=True)
-            except StoreFullError:
-                return await self._send_settle(plain, others)
-        else:
-            reply = await session.write(build, grows=bool(others))
+        call = session.calls.settle(plain, others)
+        try:
+            reply = await session.call(call, session.writes, grows=bool(others), waits=not (plain and others))
+        except StoreFullError:
+            return await self._send_settle(plain, others)
         if len(reply) > 3 and others:
             self._fill.seen(int(reply[3]))
         text = reply[1].decode()
