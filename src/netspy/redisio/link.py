@@ -77,14 +77,14 @@ class AsyncLink:
         if self._stop is not None:
             self._stop.set()
 
-    async def run(self, call: Call, *, timeout_s: float | None = None) -> Any:
+    def run(self, call: Call, *, timeout_s: float | None = None) -> Awaitable[Any]:
         """The script's answer. `timeout_s`: how long to wait for a server that is away (0 = for ever, None =
         the setting).
 
         Raises StoreUnavailableError when waiting is over, ConfigError when the server refuses us,
         StoreFullError when its memory is full.
         """
-        return await self.ask(lambda: run_async(self.client, call), timeout_s=timeout_s)
+        return self.ask(lambda: run_async(self.client, call), timeout_s=timeout_s)
 
     async def ask(self, send: Callable[[], Awaitable[T]], *, timeout_s: float | None = None) -> T:
         """`run` for anything that is safe to repeat."""

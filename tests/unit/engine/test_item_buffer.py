@@ -8,7 +8,7 @@ import pytest
 from netspy.engine.page.item_buffer import ItemBuffer
 from netspy.engine.page.output import Out
 from netspy.errors import PipelineError
-from netspy.frontier.item_filter import MemoryItemFilter
+from netspy.frontier.dedup import MemoryItemFilter
 from netspy.messages.row import Row
 from netspy.observe.counters import Counters
 

@@ -7,7 +7,7 @@ import pytest
 from netspy.engine.leases.outbox import Outbox
 from netspy.errors import StoreUnavailableError
 from netspy.frontier.contract import SeedLockLostError
-from netspy.frontier.memory import MemoryFrontier
+from netspy.frontier.memory.frontier import MemoryFrontier
 from netspy.messages.entry import NewEntry
 from netspy.observe.counters import Counters
 from netspy.policy.failed_record import pack_failed

@@ -17,6 +17,7 @@ from netspy.frontier.contract import Keeper
 from netspy.messages.entry import BeatReport, Lease
 from netspy.observe.faults import is_user_file, what
 from netspy.observe.throttle import LoggerLike
+from netspy.policy.lease import LeaseTimes
 from netspy.settings import Settings
 
 _RENEW_CHUNK = 500
@@ -55,6 +56,7 @@ class LeaseKeeper(threading.Thread):
         super().__init__(name="netspy-lease-keeper", daemon=True)
         self._keeper = keeper
         self._settings = settings
+        self._renew_below_s = LeaseTimes.of(settings).renew_below_s
         self._held = held
         self._report = report
         self._loop = loop
@@ -145,12 +147,10 @@ class LeaseKeeper(threading.Thread):
         self._reconcile_if_due()
 
     def _renew(self) -> None:
-        lease_s = self._settings.SPIDER_TASK_LEASE
         now = time.monotonic()
-        if not lease_s or now - self._loop_seen > self._settings.SPIDER_TASK_MAX_SECONDS:
+        if now - self._loop_seen > self._settings.SPIDER_TASK_MAX_SECONDS:
             return  # a loop that hangs for good must not hold its requests for ever
-        threshold = max(lease_s / 2, 3 * self._settings.HEARTBEAT_INTERVAL)
-        due = [lease for lease in list(self._held.values()) if lease.valid_until - now < threshold]
+        due = [lease for lease in list(self._held.values()) if lease.valid_until - now < self._renew_below_s]
         for at in range(0, len(due), _RENEW_CHUNK):
             chunk = due[at : at + _RENEW_CHUNK]
             for lease, ours in zip(chunk, self._keeper.renew(chunk), strict=True):

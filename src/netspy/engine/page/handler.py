@@ -37,11 +37,10 @@ from netspy.messages.request import Request
 from netspy.observe.faults import user_line, what
 from netspy.observe.throttle import LoggerLike, ThrottledLog
 from netspy.policy.failed_record import MAX_ERROR_CHARS
+from netspy.policy.lease import LeaseTimes
 from netspy.policy.retry import StatusPolicy, retry_after_s
 from netspy.raised import failure
 from netspy.settings import Settings
-
-_START_MARGIN_S = 1.0
 
 
 class Crawl:
@@ -84,8 +83,7 @@ class Crawl:
         self._complaints = complaints
         self._on_page = on_page
         self._status = StatusPolicy(settings)
-        # A part of a short lease only, else no page of it could ever start.
-        self._margin_s = min(_START_MARGIN_S, settings.SPIDER_TASK_LEASE / 4)
+        self._margin_s = LeaseTimes.of(settings).start_margin_s
         self.running: dict[int, Page] = {}
         self._silent: set[str] = set()
 

@@ -6,12 +6,12 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from netspy.frontier import calls
 from netspy.frontier.contract import SeedsLostError
+from netspy.frontier.redis import calls
 from netspy.messages.entry import SeedGrant
 
 if TYPE_CHECKING:
-    from netspy.frontier.session import Session
+    from netspy.frontier.redis.session import Session
     from netspy.messages.entry import SeedState
 
 
@@ -58,7 +58,7 @@ class SeedLock:
 
     def read(self, text: bytes, left_ms: int, now_ms: float) -> tuple[SeedState, str, float]:
         """State, detail and age in seconds of a lock value."""
-        ttl = self._session.settings.SPIDER_SEED_LOCK_TTL
+        ttl = self._session.calls.settings.SPIDER_SEED_LOCK_TTL
         state, detail, age = calls.read_lock(text.decode("utf-8", "replace"), left_ms, now_ms, ttl)
         return self.remember(state), detail, age
 
@@ -66,11 +66,8 @@ class SeedLock:
         self, what: str, token: str, *, error: str = "", again: bool = False, history: str = ""
     ) -> list[Any]:
         s = self._session
-        return await s.ask(
-            lambda member: s.calls.seed(
-                s.shared, member, s.now(), what, token, error=error, again=again, history=history
-            )
-        )
+        reply: list[Any] = await s.call(s.calls.seed(what, token, error=error, again=again, history=history))
+        return reply
 
     async def acquire(self) -> SeedGrant:
         """Try to become the seeder. *failed* is tried again only by a node's first try, when no other node
@@ -94,7 +91,7 @@ class SeedLock:
         """False when the lock is somebody else's now."""
         return bool((await self._call("renew", token))[1])
 
-    async def finish(self, token: str, error: str | None) -> bool:
+    async def finish(self, token: str, *, error: str | None = None) -> bool:
         """*seeded*, or *failed* with the error. False when the lock is somebody else's now.
 
         Raises SeedsLostError.

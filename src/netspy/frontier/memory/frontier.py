@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import secrets
 import threading
 import time
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from netspy.frontier.contract import SeedLockLostError
-from netspy.frontier.dedup import BloomFilter, ExactFilter, RequestFilter, asked, told
-from netspy.frontier.memory_keeper import MemoryKeeper
-from netspy.frontier.memory_seed import SeedMark
-from netspy.frontier.site_queue import Entry, SiteQueue
-from netspy.frontier.task_table import TaskTable
+from netspy.frontier.dedup import BloomFilter, ExactFilter, RequestFilter, maybe_await
+from netspy.frontier.memory.site_queue import Entry, SiteQueue
+from netspy.frontier.memory.task_table import TaskTable
 from netspy.messages.entry import (
+    BeatReply,
+    BeatReport,
     Claimed,
     Counts,
     Lease,
     NewEntry,
     Reclaimed,
     SeedGrant,
+    SeedState,
     Settled,
     Settlement,
     TaskMark,
@@ -37,14 +40,14 @@ if TYPE_CHECKING:
 class MemoryFrontier:
     """See `contract.Frontier`. Payloads are kept as they are, never packed.
 
-    `lease_s` is infinite for one process: nobody could take over. `filter_` is the fingerprint filter, an
+    `lease_s` is None (leases never run out) for one process: nobody could take over. `filter_` is the fingerprint filter, an
     exact set unless another is given. `on_failed` gets each record that goes to the failed list.
     """
 
     def __init__(
         self,
         *,
-        lease_s: float = float("inf"),
+        lease_s: float | None = None,
         max_deliveries: int = 3,
         clock: Callable[[], float] = time.monotonic,
         on_failed: Callable[[bytes], None] | None = None,
@@ -55,7 +58,7 @@ class MemoryFrontier:
         """`on_poison` makes the record of an entry whose leases ran out too often; `seeding_ttl_s`: a seeding
         lock not renewed for this long may be taken over.
         """
-        self._lease_s = lease_s
+        self._lease_s = math.inf if lease_s is None else lease_s
         self._limit = suspicion_limit(max_deliveries)
         self._clock = clock
         self._on_failed = on_failed
@@ -168,7 +171,7 @@ class MemoryFrontier:
             fresh: list[NewEntry] = []
             flags: list[bool] = []
             batch: set[bytes] = set()
-            for entry, known in zip(entries, await asked(own.seen(ids)) if ids else [], strict=True):
+            for entry, known in zip(entries, await maybe_await(own.seen(ids)) if ids else [], strict=True):
                 flags.append(not known and entry.id not in batch)
                 batch.add(entry.id)
                 if flags[-1]:
@@ -188,7 +191,7 @@ class MemoryFrontier:
                 if len(self._tasks):
                     self._close_tasks()
             if fresh:
-                await told(own.mark([entry.id for entry in fresh]))
+                await maybe_await(own.mark([entry.id for entry in fresh]))
             return flags
 
     async def claim(
@@ -320,7 +323,7 @@ class MemoryFrontier:
 
     def reclaim(self, limit: int = 500) -> Reclaimed:
         """See `contract.Keeper`."""
-        if self._lease_s == float("inf"):
+        if self._lease_s == math.inf:
             return Reclaimed(0, 0, more=False)
         now = self._clock()
         with self._lock:
@@ -424,6 +427,83 @@ class MemoryFrontier:
     def load_seen(self, chunks: Iterable[bytes]) -> None:
         """Take in what `seen` gave. Raises ConfigError when the filter's layout has changed since."""
         self._filter.load(chunks)
+
+
+class MemoryKeeper:
+    """See `contract.Keeper`. There are no other nodes."""
+
+    def __init__(self, frontier: MemoryFrontier) -> None:
+        self._frontier = frontier
+        self.taken_over = 0
+
+    def beat(self, report: BeatReport) -> BeatReply:  # noqa: ARG002  # nobody else reads it
+        """Always known, never anybody stale."""
+        return BeatReply(known=True, sweeping=True, stale_nodes=[], intact=True, live_nodes=1)
+
+    def renew(self, leases: Sequence[Lease]) -> list[bool]:
+        """See the contract."""
+        return self._frontier.renew(leases)
+
+    def reclaim(self, limit: int = 500) -> Reclaimed:
+        """See the contract."""
+        moved = self._frontier.reclaim(limit)
+        self.taken_over += moved.returned
+        return moved
+
+    def sweep(self, node: str) -> bool:  # noqa: ARG002  # there is no other node
+        """Nothing to find."""
+        return True
+
+    def reconcile(self, held: Sequence[Lease]) -> int:
+        """See the contract."""
+        return self._frontier.reconcile(held)
+
+    def rejoin(self) -> None:
+        """Nothing to do: memory forgets nobody."""
+
+    def close(self) -> None:
+        """Nothing to drop."""
+
+
+class SeedMark:
+    """The seeding lock: one node at a time seeds; one that did not renew it for `ttl_s` seconds may be followed by another."""
+
+    def __init__(self, ttl_s: float) -> None:
+        self._ttl_s = ttl_s
+        self._at = 0.0
+        self._token = ""
+        self.state: SeedState = "none"
+        self.error = ""
+
+    def acquire(self, now: float) -> SeedGrant:
+        """A token when the caller is to seed, else the state found."""
+        if self.state == "none" or (self.state == "seeding" and now - self._at > self._ttl_s):
+            self._token = secrets.token_hex(8)
+            self.state, self._at = "seeding", now
+            return SeedGrant(self._token, "seeding")
+        return SeedGrant(None, self.state, self.error, now - self._at)
+
+    def held_by(self, token: str) -> bool:
+        """Whether the seeding is going on under this token."""
+        return self.state == "seeding" and self._token == token
+
+    def renew(self, token: str, now: float) -> bool:
+        """False when the lock is somebody else's now."""
+        if not self.held_by(token):
+            return False
+        self._at = now
+        return True
+
+    def finish(self, token: str, error: str | None, now: float) -> bool:
+        """State *seeded*, or *failed* with the error. False when the lock is somebody else's now."""
+        if not self.held_by(token):
+            return False
+        self.state, self.error, self._at = ("seeded", "", now) if error is None else ("failed", error, now)
+        return True
+
+    def age_s(self, now: float) -> float:
+        """Seconds since the state was written; 0 while nobody has seeded."""
+        return now - self._at if self.state != "none" else 0.0
 
 
 def _entry(lease: Lease, deliveries: int, suspicion: int) -> Entry:

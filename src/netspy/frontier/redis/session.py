@@ -1,66 +1,73 @@
-"""One node's session with the shared store: its registration, its numbered writes, and waiting for the
-server.
+"""One node's session with the shared store: its registration, its numbered calls, and waiting for the server.
 
 A write (put, settle, release, delay, give up) carries a number that rises from write to write, and only one
 is outstanding. So a write repeated after a cut connection is answered from the store's memory instead of
-being done twice.
+being done twice. Claims have numbers of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
-from netspy.frontier import calls
-from netspy.frontier.membership import Member, NotRegisteredError, Shared, StaleOperationError
-from netspy.frontier.start_checks import check_joined, server_facts
+from netspy.frontier.redis import calls
+from netspy.frontier.redis.membership import (
+    Clocks,
+    NodeCall,
+    NotRegisteredError,
+    Numbers,
+    Shared,
+    StaleOperationError,
+)
+from netspy.frontier.redis.start_checks import server_facts
 from netspy.redisio.link import AsyncLink, StoreFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from netspy.frontier.calls import Calls
+    from netspy.frontier.redis.calls import Calls
+    from netspy.frontier.redis.membership import Member
     from netspy.redisio.scripts import Call
-    from netspy.settings import Settings
 
 FULL_BACKOFF_FIRST_S = 0.2
 FULL_BACKOFF_CAP_S = 5.0
 OLD_RUNS_PER_START = 20
 
 
+class Events(NamedTuple):
+    """What the frontier reports, on the loop; None = nobody wants to know."""
+
+    on_fill: Callable[[float], None] | None = None  #: the rate at which a Bloom filter is full
+    on_outage: Callable[[bool, float], None] | None = (
+        None  #: whether the server is away; seconds, when it is back
+    )
+    on_full: Callable[[bool], None] | None = None  #: whether the server is at maxmemory
+    on_unreadable: Callable[[int], None] | None = (
+        None  #: how many entries were moved to the failed list unread
+    )
+
+
 class Session:
-    """See the module. `owner` is (class name, kind, take over)."""
+    """See the module."""
 
     def __init__(
-        self,
-        settings: Settings,
-        made: Calls,
-        *,
-        url: str | None,
-        owner: tuple[str, str, bool],
-        on_history: Callable[[str], None],
-        on_outage: Callable[[bool, float], None] | None,
-        on_full: Callable[[bool], None] | None,
-        clock_ms: Callable[[], int] | None,
-        monotonic: Callable[[], float],
+        self, made: Calls, clocks: Clocks, events: Events, *, on_history: Callable[[str], None]
     ) -> None:
         """`on_history` is told the store's history with every answer that carries it."""
-        self.settings = settings
         self.calls = made
-        self.shared = Shared()
-        self.owner = owner
+        self.shared = Shared(made.scope.run_ttl_ms, clocks)
+        self.writes = Numbers()
+        self.claims = Numbers(claims=True)
         self.warnings: list[str] = []
         self.full = False
-        self.started = time.time()
-        self.link = AsyncLink(settings, url=url, key=made.keys.meta, hello=self._hello, on_outage=on_outage)
-        self.clock_ms = clock_ms
-        self.monotonic = monotonic
+        self.link = AsyncLink(
+            made.settings, key=made.keys.meta, hello=self._hello, on_outage=events.on_outage
+        )
         self._on_history = on_history
-        self._on_full = on_full
-        self._writer = asyncio.Lock()
+        self._on_full = events.on_full
         self._joining = asyncio.Lock()
         self._open = False
         self._stop = asyncio.Event()
@@ -69,10 +76,6 @@ class Session:
     def ns(self) -> str:
         """The run's namespace."""
         return self.calls.keys.ns
-
-    def now(self) -> str:
-        """The time handed to scripts: '' for the server's own clock."""
-        return "" if self.clock_ms is None else str(self.clock_ms())
 
     def follow(self, history: bytes | str) -> None:
         """The store's history, as an answer gave it."""
@@ -86,7 +89,7 @@ class Session:
     async def open(self) -> None:
         """Connect, look at the server, join. Raises ConfigError, StoreUnavailableError."""
         try:
-            await self._start(max(0.05, self.settings.REDIS_START_TIMEOUT))
+            await self._start(max(0.05, self.calls.settings.REDIS_START_TIMEOUT))
         except BaseException:
             await self.link.close()
             raise
@@ -102,7 +105,7 @@ class Session:
     async def _enter_run(self) -> None:
         """Write the run into the index, and drop old runs of which nothing is left."""
         client, keys, scope = self.link.client, self.calls.keys, self.calls.scope
-        now = int(self.now() or 0) or round(time.time() * 1000)
+        now = int(self.shared.now() or 0) or round(time.time() * 1000)
         oldest: Any = await client.zrangebyscore(
             keys.runs, "-inf", now - scope.run_ttl_ms, start=0, num=OLD_RUNS_PER_START
         )
@@ -115,24 +118,13 @@ class Session:
     async def _join(self, epoch: str, timeout_s: float | None = None) -> None:
         async with self._joining:
             old = self.shared.member
-            owner, kind, take_over = self.owner
-            call = self.calls.join(
-                now=self.now(),
-                epoch=epoch,
-                new_epoch=secrets.token_hex(8),
-                owner=owner,
-                kind=kind,
-                take_over=take_over,
-                info=calls.report_json(None, self.started, package_version()),
-                run_id=self.shared.run_id,
-            )
-            answer = calls.checked(await self.link.run(call, timeout_s=timeout_s), self.ns)
-            reply = check_joined(answer, self.ns, owner, kind, self.calls.dedup.bloom.layout)
+            answer = await self.link.run(self.calls.join(self.shared, epoch), timeout_s=timeout_s)
+            reply = self.calls.joined(calls.check_reply(answer, self.ns))
             self.shared.epoch = reply.epoch
             self.shared.joined(old, reply.node)
             self.follow(reply.history)
 
-    async def rejoin(self, old: Member) -> None:
+    async def _rejoin(self, old: Member) -> None:
         """Join again under a new id, unless somebody already did. Raises StoreLostError when the keys are
         gone.
         """
@@ -181,74 +173,67 @@ class Session:
     async def _leave(self) -> None:
         member, cursor = self.shared.member, b""
         while True:
-            call = self.calls.sweep(self.shared, member, self.now(), member.node, cursor, "leave")
-            cursor = calls.checked(await self.link.run(call), self.ns)[1]
+            call = self.shared.sent(self.calls.sweep(member.node, cursor, "leave"), member)
+            cursor = calls.check_reply(await self.link.run(call), self.ns)[1]
             if not cursor:
                 break
-        await self.link.run(self.calls.forget(self.shared, member, self.now(), member.node, own=True))
+        await self.link.run(self.shared.sent(self.calls.forget(member.node, own=True), member))
 
     # -- calls
 
-    async def write(self, build: Callable[[Member, int], Call], *, grows: bool) -> list[Any]:
-        """A numbered write; waits while the server's memory is full, leaving the lane to others meanwhile.
+    async def call(
+        self,
+        call: Call | NodeCall,
+        numbers: Numbers | None = None,
+        *,
+        grows: bool = False,
+        waits: bool = True,
+    ) -> Any:
+        """The answer of a script that is safe to repeat. Waits for a server that is away or full, and joins anew when the
+        store has forgotten this node.
 
-        `grows`: a full server refuses it, so its success tells that there is room again.
+        With `numbers` the call is the only one of its kind under way; while it waits for memory, others go first. `grows`: a
+        full server refuses it, so its success tells that there is room again.
+
+        Raises StoreLostError, ConfigError, NotSeederError; StoreUnavailableError when waiting is over; StoreFullError at once
+        when it isn't to wait for memory (`waits`), and nothing was done then.
         """
-        started = self.monotonic()
-        backoff = FULL_BACKOFF_FIRST_S
+        shared = self.shared
+        full_since: float | None = None
+        pause_s = FULL_BACKOFF_FIRST_S
         while True:
             try:
-                return await self.write_once(build, grows=grows)
-            except StoreFullError as error:
-                limit = self.settings.REDIS_OUTAGE_TIMEOUT
-                await self.wait_for_memory(
-                    error, backoff, over=bool(limit) and self.monotonic() - started > limit
-                )
-                backoff = min(FULL_BACKOFF_CAP_S, backoff * 2)
-
-    async def write_once(self, build: Callable[[Member, int], Call], *, grows: bool) -> list[Any]:
-        """`write` that raises StoreFullError instead of waiting; nothing was done then."""
-        async with self._writer:
-            try:
-                reply = await self._numbered(build)
-            except StoreFullError:
-                self.note_full(full=True)
-                raise
-        if grows:
-            self.note_full(full=False)
-        return reply
-
-    async def _numbered(self, build: Callable[[Member, int], Call]) -> list[Any]:
-        while True:
-            member = self.shared.member
-            member.write_op += 1
-            try:
-                reply = calls.checked(await self.link.run(build(member, member.write_op)), self.ns)
+                async with nullcontext() if numbers is None else numbers.lane:
+                    member = shared.member
+                    number = () if numbers is None else numbers.take(member, shared.monotonic())
+                    reply = calls.check_reply(await self.link.run(shared.sent(call, member, number)), self.ns)
+                    if numbers is not None:
+                        numbers.answered()
             except NotRegisteredError:
-                await self.rejoin(member)
+                await self._rejoin(member)
             except StaleOperationError as stale:
-                member.write_op = max(member.write_op, stale.last)
+                if numbers is None:
+                    raise
+                numbers.refused(stale.last)
+            except StoreFullError as error:
+                self._note_full(full=True)
+                if not waits:
+                    raise
+                now = shared.monotonic()
+                full_since = now if full_since is None else full_since
+                await self._wait_for_memory(error, pause_s, now - full_since)
+                pause_s = min(FULL_BACKOFF_CAP_S, pause_s * 2)
             else:
-                self.follow(reply[2])
+                if numbers is self.writes:
+                    self.follow(reply[2])
+                if grows:
+                    self._note_full(full=False)
                 return reply
 
-    async def ask(self, build: Callable[[Member], Call]) -> list[Any]:
-        """A call that is safe to repeat by itself; waits for the server, its memory, and a new
-        registration.
-        """
-        while True:
-            member = self.shared.member
-            try:
-                return calls.checked(await self.link.run(build(member)), self.ns)
-            except NotRegisteredError:
-                await self.rejoin(member)
-            except StoreFullError as error:
-                self.note_full(full=True)
-                await self.wait_for_memory(error, FULL_BACKOFF_FIRST_S)
-
-    async def wait_for_memory(self, error: StoreFullError, seconds: float, *, over: bool = False) -> None:
-        """Wait a while for a server at maxmemory. Raises StoreUnavailableError when stopping, or `over`."""
-        if self._stop.is_set() or over:
+    async def _wait_for_memory(self, error: StoreFullError, seconds: float, waited_s: float) -> None:
+        """Wait a while for a server at maxmemory. Raises StoreUnavailableError when stopping, or after REDIS_OUTAGE_TIMEOUT."""
+        limit = self.calls.settings.REDIS_OUTAGE_TIMEOUT
+        if self._stop.is_set() or (limit and waited_s > limit):
             raise StoreUnavailableError(
                 f"Redis has no memory left (maxmemory) and took nothing new: {error}"
             ) from None
@@ -257,19 +242,9 @@ class Session:
         except TimeoutError:
             return
 
-    def note_full(self, *, full: bool) -> None:
+    def _note_full(self, *, full: bool) -> None:
         """Report a change between full and not."""
         if full != self.full:
             self.full = full
             if self._on_full is not None:
                 self._on_full(full)
-
-
-def package_version() -> str:
-    """Our version, for the node's record."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("netspy")
-    except PackageNotFoundError:
-        return "unknown"

@@ -11,6 +11,8 @@ from netspy.errors import ConfigError
 if TYPE_CHECKING:
     import redis.asyncio
 
+    from netspy.frontier.redis.membership import Owner
+
 OLDEST_SERVER = (6, 2)
 
 
@@ -75,7 +77,7 @@ async def server_facts(client: redis.asyncio.Redis) -> ServerFacts:
     return ServerFacts(version, warnings)
 
 
-def check_joined(reply: list[Any], ns: str, owner: str, kind: str, layout: str) -> Joined:
+def check_joined(reply: list[Any], ns: str, owner: Owner, layout: str) -> Joined:
     """The registration in `join`'s reply. Raises ConfigError with the remedy when the namespace isn't
     ours.
     """
@@ -94,9 +96,9 @@ def check_joined(reply: list[Any], ns: str, owner: str, kind: str, layout: str) 
         )
     if status == "OWNER":
         raise ConfigError(
-            f"the Redis namespace {ns} belongs to the {rest[1]} class {rest[0]}, and this is the {kind} "
-            f"class {owner}; give "
-            "this spider its own redis_key, or, when the class was renamed, start it once with take_over=True or "
+            f"the Redis namespace {ns} belongs to the {rest[1]} class {rest[0]}, and this is the {owner.kind} "
+            f"class {owner.name}; give this "
+            f"spider its own redis_key, or, when the class was renamed, start it once with take_over=True or "
             "--take-over (or clear the job with `netspy reset`)"
         )
     if status == "VERSION":

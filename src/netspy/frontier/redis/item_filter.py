@@ -1,15 +1,15 @@
-"""Item dedup: asked before a batch is written, told after it is stored.
+"""Item dedup on Redis: asked before a batch is written, told after it is stored.
 
 An item's fingerprint is marked only once the item is safe, so a crash in between stores it again rather than
-never. On Redis the fingerprints belong to the run and its seeding generation: seeding anew stores the rows
+never. The fingerprints belong to the run and its seeding generation: seeding anew stores the rows
 again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from netspy.frontier.calls import DedupPlan, script
+from netspy.frontier.redis.calls import DedupPlan, script
 from netspy.redisio.scripts import Arg, Call
 
 if TYPE_CHECKING:
@@ -18,34 +18,6 @@ if TYPE_CHECKING:
     from netspy.redisio.keys import RunKeys
 
 ITEMS_PER_CALL = 500
-
-
-class ItemFilter(Protocol):
-    """Which items were stored before."""
-
-    async def seen(self, fingerprints: list[bytes]) -> list[bool]:
-        """One flag per 16-byte fingerprint."""
-
-    async def mark(self, fingerprints: list[bytes]) -> None:
-        """These are stored now."""
-
-
-class MemoryItemFilter:
-    """An exact set in the process."""
-
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        self._known: set[bytes] = set()
-
-    async def seen(self, fingerprints: list[bytes]) -> list[bool]:
-        """One flag per fingerprint."""
-        known = self._known
-        return [f in known for f in fingerprints]
-
-    async def mark(self, fingerprints: list[bytes]) -> None:
-        """These are stored now."""
-        self._known.update(fingerprints)
 
 
 class RedisItemFilter:
@@ -63,8 +35,7 @@ class RedisItemFilter:
         known.
         """
         self._keys = [keys.meta, *dedup.script_keys()]
-        layout = dedup.bloom.layout if dedup.kind == "bloom" else ""
-        self._head: list[Arg] = ["", dedup.kind, dedup.ttl_ms, layout]
+        self._head: list[Arg] = ["", dedup.kind, dedup.ttl_ms, dedup.layout()]
         self._run = run
         self._on_count = on_count
 

@@ -6,27 +6,25 @@ StoreUnavailableError: the keeper's rhythm is its retry.
 
 from __future__ import annotations
 
-import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
-from netspy.frontier import calls
-from netspy.frontier.entry_format import base36, held_mark
-from netspy.frontier.liveness import here, is_gone
-from netspy.frontier.membership import Member, NotRegisteredError
-from netspy.frontier.start_checks import check_joined
+from netspy.frontier.redis import calls
+from netspy.frontier.redis.entry_format import base36, held_mark
+from netspy.frontier.redis.liveness import is_gone, this_process
+from netspy.frontier.redis.membership import Member, NodeCall, NotRegisteredError
 from netspy.messages.entry import BeatReply, BeatReport, Lease, Reclaimed
 from netspy.redisio import client as clients
 from netspy.redisio.scripts import Call, run_sync
 from netspy.redisio.trouble import one_line, trouble_of, unusable
-from netspy.settings import Settings, hide_password
+from netspy.settings import hide_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from netspy.frontier.calls import Calls
-    from netspy.frontier.membership import Shared
+    from netspy.frontier.redis.calls import Calls
+    from netspy.frontier.redis.membership import Shared
 
 LEASES_PER_CALL = 1000
 LIFETIMES_EVERY_S = 60.0
@@ -35,31 +33,11 @@ LIFETIMES_EVERY_S = 60.0
 class RedisKeeper:
     """See `contract.Keeper`."""
 
-    def __init__(
-        self,
-        made: Calls,
-        shared: Shared,
-        settings: Settings,
-        *,
-        url: str,
-        owner: tuple[str, str, bool],
-        lease_s: float,
-        started: float,
-        version: str,
-        clock_ms: Callable[[], int] | None,
-        monotonic: Callable[[], float],
-    ) -> None:
+    def __init__(self, made: Calls, shared: Shared) -> None:
         """Made by `RedisFrontier.keeper()`."""
         self._calls = made
         self._shared = shared
-        self._settings = settings
-        self._url = url
-        self._owner = owner
-        self._lease_s = lease_s
-        self._started = started
-        self._version = version
-        self._clock_ms = clock_ms
-        self._monotonic = monotonic
+        self._settings = made.settings
         self.taken_over = 0
         self._sweeps: dict[str, tuple[bytes, bool]] = {}
         self._gone: set[str] = set()  # found when this node joined
@@ -69,7 +47,7 @@ class RedisKeeper:
         self._reporting_as = ""
         self._counted: dict[str, int] = {}
         self._counted_before: dict[str, int] = {}
-        self._client = clients.sync_client(settings, url=url, key=made.keys.meta, hello=self._hello)
+        self._client = clients.sync_client(made.settings, key=made.keys.meta, hello=self._hello)
 
     def _hello(self, connection: Any) -> None:
         from redis.exceptions import ResponseError
@@ -83,8 +61,11 @@ class RedisKeeper:
         connection.send_command("EVAL", calls.script("hello").text, 1, self._calls.keys.meta, run_id)
         connection.read_response()
 
-    def _run(self, call: Call) -> list[Any]:
-        reply: list[Any] = self._ask(lambda: calls.checked(run_sync(self._client, call), self._calls.keys.ns))
+    def _run(self, call: Call | NodeCall, member: Member | None = None) -> list[Any]:
+        sent = self._shared.sent(call, member or self._shared.member)
+        reply: list[Any] = self._ask(
+            lambda: calls.check_reply(run_sync(self._client, sent), self._calls.keys.ns)
+        )
         return reply
 
     def _ask(self, question: Callable[[], Any]) -> Any:
@@ -98,19 +79,19 @@ class RedisKeeper:
                 if trouble == "away" and not last:
                     continue
                 if trouble == "config":
-                    raise unusable(self._url, error) from None
+                    raise unusable(self._settings.REDIS_URL, error) from None
                 if trouble == "type":
                     raise ConfigError(f"Redis key {one_line(error)}") from None
                 if trouble is None:
                     raise
                 raise StoreUnavailableError(
-                    f"Redis at {hide_password(self._url)} did not answer the keeper ({one_line(error)})"
+                    f"Redis at {hide_password(self._settings.REDIS_URL)} did not answer the keeper ({one_line(error)})"
                 ) from None
         raise AssertionError
 
     def _gone_from_here(self) -> set[str]:
         """Nodes of this machine whose process is gone: their work needs no wait for a stale heartbeat."""
-        mine = here()
+        mine = this_process()
         if mine is None:
             return set()
         keys = self._calls.keys
@@ -124,12 +105,9 @@ class RedisKeeper:
             if is_gone(record, mine)
         }
 
-    def _now(self) -> str:
-        return "" if self._clock_ms is None else str(self._clock_ms())
-
     def beat(self, report: BeatReport) -> BeatReply:
         """See the contract. Raises StoreUnavailableError."""
-        now = self._monotonic()
+        now = self._shared.monotonic()
         every_s = min(LIFETIMES_EVERY_S, self._settings.RUN_TTL / 4)
         lifetimes = now - self._lifetimes_at >= every_s
         member = self._shared.member
@@ -139,9 +117,9 @@ class RedisKeeper:
             self._reporting_as = member.node
         before = self._counted_before
         counters = {name: value - before.get(name, 0) for name, value in report.counters.items()}
-        info = calls.report_json(report._replace(counters=counters), self._started, self._version)
+        info = calls.report_json(report._replace(counters=counters), self._shared.started)
         try:
-            reply = self._run(self._calls.beat(self._shared, member, self._now(), info, lifetimes=lifetimes))
+            reply = self._run(self._calls.beat(info, lifetimes=lifetimes), member)
         except NotRegisteredError:
             return BeatReply(known=False, sweeping=False, stale_nodes=[], intact=True, live_nodes=0)
         except StoreUnavailableError:
@@ -171,12 +149,12 @@ class RedisKeeper:
 
     def _follow_master(self) -> None:
         """Ask the sentinels, where there are some, whether this is still the master: a tenth of the time at most."""
-        began = self._monotonic()
+        began = self._shared.monotonic()
         if began < self._master_asked_again:
             return
         with suppress(StoreUnavailableError):  # the next call meets that trouble, too, and tells of it
             self._ask(lambda: clients.moved(self._client))
-        ended = self._monotonic()
+        ended = self._shared.monotonic()
         self._master_asked_again = ended + 9 * (ended - began)
 
     def renew(self, leases: Sequence[Lease]) -> list[bool]:
@@ -184,19 +162,16 @@ class RedisKeeper:
         flags: list[bool] = []
         for start in range(0, len(leases), LEASES_PER_CALL):
             piece = leases[start : start + LEASES_PER_CALL]
-            sent = self._monotonic()
-            member = self._shared.member
+            sent = self._shared.monotonic()
             try:
-                reply = self._run(
-                    self._calls.renew(self._shared, member, self._now(), [lease.member for lease in piece])
-                )
+                reply = self._run(self._calls.renew([lease.member for lease in piece]))
             except NotRegisteredError:
                 flags += [False] * len(piece)
                 continue
             for lease, digit in zip(piece, reply[1], strict=True):
                 mine = digit == 49
                 if mine:
-                    lease.valid_until = sent + self._lease_s
+                    lease.valid_until = sent + self._calls.lease.trusted_s
                 flags.append(mine)
         return flags
 
@@ -205,7 +180,7 @@ class RedisKeeper:
         HEARTBEAT_STALE.
         """
         try:
-            reply = self._run(self._calls.reclaim(self._shared, self._shared.member, self._now(), limit))
+            reply = self._run(self._calls.reclaim(limit))
         except NotRegisteredError:
             return Reclaimed(0, 0, more=False)
         if reply[0] != b"OK":
@@ -219,8 +194,7 @@ class RedisKeeper:
         gone = node in self._gone
         member = self._shared.member
         try:
-            call = self._calls.sweep(self._shared, member, self._now(), node, cursor, "dead", gone=gone)
-            reply = self._run(call)
+            reply = self._run(self._calls.sweep(node, cursor, "dead", gone=gone), member)
         except NotRegisteredError:
             return False
         if reply[0] == b"GONE":
@@ -238,9 +212,7 @@ class RedisKeeper:
         self._sweeps.pop(node, None)
         if found:
             return False
-        forgotten = self._run(
-            self._calls.forget(self._shared, member, self._now(), node, own=False, gone=gone)
-        )
+        forgotten = self._run(self._calls.forget(node, own=False, gone=gone), member)
         self._gone.discard(node)
         return bool(forgotten[0] == b"OK")
 
@@ -256,10 +228,9 @@ class RedisKeeper:
         marks = b"".join(held_mark(m) for m in mine)
         cursor, returned = b"", 0
         while True:
-            call = self._calls.sweep(
-                self._shared, member, self._now(), member.node, cursor, "orphans", up_to=up_to, held=marks
+            reply = self._run(
+                self._calls.sweep(member.node, cursor, "orphans", up_to=up_to, held=marks), member
             )
-            reply = self._run(call)
             returned += int(reply[2])
             cursor = reply[1]
             if not cursor:
@@ -268,23 +239,10 @@ class RedisKeeper:
     def rejoin(self) -> None:
         """See the contract. Raises StoreLostError when the run's keys are gone."""
         old = self._shared.member
-        owner, kind, take_over = self._owner
-        call = self._calls.join(
-            now=self._now(),
-            epoch=self._shared.epoch,
-            new_epoch=secrets.token_hex(8),
-            owner=owner,
-            kind=kind,
-            take_over=take_over,
-            info=calls.report_json(None, self._started, self._version),
-            run_id=self._shared.run_id,
-        )
-        reply = check_joined(
-            self._run(call), self._calls.keys.ns, owner, kind, self._calls.dedup.bloom.layout
-        )
+        reply = self._calls.joined(self._run(self._calls.join(self._shared, self._shared.epoch)))
         if not self._shared.joined(old, reply.node):
             # The loop side joined at the same time; one record is enough.
-            self._run(self._calls.forget(self._shared, Member(reply.node), self._now(), reply.node, own=True))
+            self._run(self._calls.forget(reply.node, own=True), Member(reply.node))
 
     def close(self) -> None:
         """Drop the connection."""

@@ -7,19 +7,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from netspy.frontier.contract import SeedLockLostError
-from netspy.frontier.dedup import ConfirmedCache, FillWatch, RequestFilter, asked, told
-from netspy.frontier.entry_format import Packed
-from netspy.frontier.membership import NotSeederError
+from netspy.frontier.dedup import ConfirmedCache, FillWatch, RequestFilter, maybe_await
+from netspy.frontier.redis.entry_format import WireEntry
+from netspy.frontier.redis.membership import NotSeederError
 from netspy.messages.entry import NewEntry, Settled, Settlement, TaskMark
 from netspy.redisio.link import StoreFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from netspy.frontier.calls import Calls
-    from netspy.frontier.membership import Member
-    from netspy.frontier.session import Session
-    from netspy.redisio.scripts import Call
+    from netspy.frontier.redis.session import Session
 
 ENTRIES_PER_CALL = 500
 PARENTS_PER_CALL = 500
@@ -35,7 +32,6 @@ class Writes:
     def __init__(
         self,
         session: Session,
-        made: Calls,
         *,
         filter_: RequestFilter | None,
         cache: ConfirmedCache,
@@ -43,23 +39,22 @@ class Writes:
         pack: Callable[[Any], bytes],
     ) -> None:
         self._session = session
-        self._calls = made
         self._filter = filter_
         self._cache = cache
         self._fill = fill
         self._pack = pack
 
-    def _packed(self, entry: NewEntry) -> Packed:
+    def _packed(self, entry: NewEntry) -> WireEntry:
         payload = entry.payload
         if not isinstance(payload, bytes):
             payload = self._pack(payload)
-        return Packed(entry.id, entry.site, entry.priority, payload, entry.task)
+        return WireEntry(entry.id, entry.site, entry.priority, payload, entry.task)
 
     async def _fresh(self, entries: Sequence[NewEntry], *, cached: bool) -> list[bool]:
         """Which entries must be sent: those that neither the cache nor the in-process filter knows."""
         if self._filter is None:
             return [e.id not in self._cache for e in entries] if cached else [True] * len(entries)
-        known = await asked(self._filter.seen([e.id for e in entries]))
+        known = await maybe_await(self._filter.seen([e.id for e in entries]))
         batch: set[bytes] = set()
         fresh = []
         for entry, old in zip(entries, known, strict=True):
@@ -69,7 +64,7 @@ class Writes:
 
     async def _confirm(self, ids: list[bytes]) -> None:
         if self._filter is not None:
-            await told(self._filter.mark(ids))
+            await maybe_await(self._filter.mark(ids))
         else:
             self._cache.confirm(ids)
 
@@ -82,6 +77,7 @@ class Writes:
         """See the contract. Sent in pieces of at most 500 entries and 4 MB. The tasks are marked in each of them: no
         task may look finished between two pieces.
         """
+        session = self._session
         flags: list[bool] = []
         sent = pieces(entries) or ([()] if tasks else [])
         for number, piece in enumerate(sent, 1):
@@ -92,7 +88,8 @@ class Writes:
                 flags += fresh
                 continue
             try:
-                reply = await self._session.write(self._putting(chosen, seed_token, marks), grows=True)
+                call = session.calls.put(chosen, seed_token, marks)
+                reply = await session.call(call, session.writes, grows=True)
             except NotSeederError:
                 raise SeedLockLostError("another node holds the seeding lock now") from None
             if len(reply) > 3:
@@ -101,16 +98,6 @@ class Writes:
             answer = iter(reply[1])
             flags += [new and next(answer) == 49 for new in fresh]
         return flags
-
-    def _putting(
-        self, chosen: list[Packed], seed_token: str | None, marks: Sequence[tuple[str, bool, bytes]]
-    ) -> Callable[[Member, int], Call]:
-        session = self._session
-
-        def build(member: Member, op: int) -> Call:
-            return self._calls.put(session.shared, member, session.now(), op, chosen, seed_token, marks)
-
-        return build
 
     def _marks(self, tasks: Sequence[TaskMark], *, last: bool) -> list[tuple[str, bool, bytes]]:
         marks = []
@@ -156,7 +143,7 @@ class Writes:
 
     async def _settle_piece(self, piece: Sequence[Settlement], done: Settled) -> None:
         plain: list[bytes] = []
-        others: list[tuple[bytes, str, list[Packed]]] = []
+        others: list[tuple[bytes, str, list[WireEntry]]] = []
         plan: list[list[bool] | None] = []
         history = self._session.shared.history
         fresh = await self._fresh([c for s in piece for c in s.children], cached=True)
@@ -194,7 +181,7 @@ class Writes:
             await self._confirm(confirmed)
 
     async def _send_settle(
-        self, plain: list[bytes], others: list[tuple[bytes, str, list[Packed]]]
+        self, plain: list[bytes], others: list[tuple[bytes, str, list[WireEntry]]]
     ) -> tuple[str, list[tuple[str, str]]]:
         """States of the plain parents; state and child digits of the others.
 
@@ -206,16 +193,11 @@ class Writes:
             states, _ = await self._send_settle(plain, [])
             return states, (await self._send_settle([], others))[1]
 
-        def build(member: Member, op: int) -> Call:
-            return self._calls.settle(session.shared, member, session.now(), op, plain, others)
-
-        if plain and others:
-            try:
-                reply = await session.write_once(build, grows=True)
-            except StoreFullError:
-                return await self._send_settle(plain, others)
-        else:
-            reply = await session.write(build, grows=bool(others))
+        call = session.calls.settle(plain, others)
+        try:
+            reply = await session.call(call, session.writes, grows=bool(others), waits=not (plain and others))
+        except StoreFullError:
+            return await self._send_settle(plain, others)
         if len(reply) > 3 and others:
             self._fill.seen(int(reply[3]))
         text = reply[1].decode()

@@ -10,7 +10,7 @@ MAX_SUSPICION = 34
 BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-class Packed(NamedTuple):
+class WireEntry(NamedTuple):
     """A new entry ready to travel."""
 
     id: bytes

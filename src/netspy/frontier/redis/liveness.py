@@ -19,7 +19,7 @@ _PROC = Path("/proc")
 _DEAD = {b"Z", b"X"}
 
 
-class Place(NamedTuple):
+class ProcessIdentity(NamedTuple):
     """A process as the machine knows it. `kernel` names the boot, the PID namespace and the host, which tells clones of one
     virtual machine apart; `born` is in ticks since the boot.
     """
@@ -38,7 +38,7 @@ class _Report(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Report).decode
 
 
-def here() -> Place | None:
+def this_process() -> ProcessIdentity | None:
     """The own process; None where the system doesn't tell."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
@@ -47,11 +47,13 @@ def here() -> Place | None:
     except (OSError, ValueError):
         return None
     return (
-        Place(f"{boot}:{namespace}:{socket.gethostname()}", os.getpid(), state[0]) if boot and state else None
+        ProcessIdentity(f"{boot}:{namespace}:{socket.gethostname()}", os.getpid(), state[0])
+        if boot and state
+        else None
     )
 
 
-def is_gone(record: bytes | None, mine: Place) -> bool:
+def is_gone(record: bytes | None, mine: ProcessIdentity) -> bool:
     """Whether the node that wrote `record` surely lives no more, seen from the process `mine`."""
     try:
         found = _decode(record or b"{}")

@@ -7,15 +7,26 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import StoreLostError
-from netspy.frontier.entry_format import FORMAT_VERSION, MAX_SUSPICION, Packed, base36, priority_text
-from netspy.frontier.liveness import here
-from netspy.frontier.membership import Member, NotRegisteredError, NotSeederError, Shared, StaleOperationError
+from netspy.frontier.redis.entry_format import FORMAT_VERSION, MAX_SUSPICION, WireEntry, priority_text
+from netspy.frontier.redis.liveness import this_process
+from netspy.frontier.redis.membership import (
+    NodeCall,
+    NotRegisteredError,
+    NotSeederError,
+    Owner,
+    Shared,
+    StaleOperationError,
+)
+from netspy.frontier.redis.start_checks import Joined, check_joined
 from netspy.policy.claiming import suspicion_limit
+from netspy.policy.lease import LeaseTimes
 from netspy.redisio.scripts import Arg, Call, Script, load
 from netspy.settings import without_passwords
 
@@ -28,7 +39,7 @@ if TYPE_CHECKING:
     from netspy.redisio.keys import DedupKeys, RunKeys
     from netspy.settings import Settings
 
-FOLDER = "netspy.frontier.lua"
+FOLDER = "netspy.frontier.redis.lua"
 HEAD_WINDOW = 500
 """Entries at the head of the queue that every claim with sites to pass over looks at."""
 FAR_WINDOW = 1000
@@ -50,6 +61,10 @@ class DedupPlan(NamedTuple):
         """Layout, count, set, layers: the order that `dedup.lua` wants."""
         return [self.keys.layout, self.keys.count, self.keys.exact, *self.keys.bloom]
 
+    def layout(self) -> str:
+        """The line kept beside the bits, '' when there are none."""
+        return self.bloom.layout if self.kind == "bloom" else ""
+
 
 def script(name: str) -> Script:
     """A script of the frontier."""
@@ -57,43 +72,39 @@ def script(name: str) -> Script:
 
 
 class Calls:
-    """Builds the calls of one run."""
+    """Builds the calls of one run. What the node adds to a `NodeCall` is in `Shared.sent`."""
 
-    def __init__(self, settings: Settings, scope: RunScope, keys: RunKeys, dedup: DedupPlan) -> None:
+    def __init__(
+        self, settings: Settings, scope: RunScope, keys: RunKeys, dedup: DedupPlan, owner: Owner
+    ) -> None:
         self.keys = keys
         self.scope = scope
         self.dedup = dedup
         self.settings = settings
-        self.ttl = str(scope.run_ttl_ms)
+        self.owner = owner
         # A mark that outlived the run's other keys would say of a run that is gone that it is seeded.
         self.lock_ms = min(settings.SPIDER_SEED_LOCK_TTL * 1000, scope.run_ttl_ms or sys.maxsize)
-        self.lease: str = (
-            "+inf" if settings.SPIDER_TASK_LEASE == 0 else str(round(settings.SPIDER_TASK_LEASE * 1000))
-        )
-        self.lease_off = settings.SPIDER_TASK_LEASE == 0
+        self.lease = LeaseTimes.of(settings)
+        self._lease_text = self.lease.wire
         self.stale_ms = round(settings.HEARTBEAT_STALE * 1000)
         # Half of `stale`, so that a node whose own beats count as unbroken cannot take a node for dead that
         # merely came back from the same outage a moment later.
         self.gap_ms = round(1000 * max(settings.HEARTBEAT_STALE / 2, 1.5 * settings.HEARTBEAT_INTERVAL))
         self.suspicion_limit = min(suspicion_limit(settings.SPIDER_MAX_DELIVERIES), MAX_SUSPICION)
         self.who = f"{socket.gethostname()}:{os.getpid()}".replace(" ", "_")
+        k, known = keys, dedup.script_keys()
+        self._layout = dedup.layout()
+        self._dedup_args: list[Arg] = [dedup.kind, dedup.ttl_ms, self._layout]
+        self._put_keys = self._node_keys(k.queued, k.lock, k.tasks, k.closing, *known)
+        self._settle_keys = self._node_keys(k.queued, k.inflight, k.tasks, k.closing, *known)
+        self._queue_keys = self._node_keys(k.queued, k.inflight, k.delayed, k.failed, k.tasks, k.closing)
+        self._expiry_keys = self._node_keys(k.queued, k.inflight, k.failed, k.tasks, k.closing)
 
     def _node_keys(self, *more: str) -> list[str]:
         return [self.keys.meta, self.keys.nodes, self.keys.beats, *more]
 
-    def join(
-        self,
-        *,
-        now: str,
-        epoch: str,
-        new_epoch: str,
-        owner: str,
-        kind: str,
-        take_over: bool,
-        info: bytes,
-        run_id: str,
-    ) -> Call:
-        """Register; `epoch` is '' at start."""
+    def join(self, shared: Shared, epoch: str) -> Call:
+        """Register; `epoch` is '' at start. `joined` reads the answer."""
         k = self.keys
         dedup = self.dedup
         typed = [
@@ -109,157 +120,83 @@ class Calls:
             (dedup.keys.exact, "set"),
             *((name, "string") for name in dedup.keys.bloom),
         ]
-        layout = dedup.bloom.layout if dedup.kind == "bloom" else ""
-        args: list[Arg] = [
-            now,
-            epoch,
-            new_epoch,
-            self.ttl,
-            owner,
-            kind,
-            FORMAT_VERSION,
-            int(take_over),
-            info,
-            run_id,
-        ]
-        args += [layout, 11, *(wanted for _, wanted in typed)]
+        owner = self.owner
+        args: list[Arg] = [shared.now(), epoch, secrets.token_hex(8), self.scope.run_ttl_ms]
+        args += [owner.name, owner.kind, FORMAT_VERSION, int(owner.take_over)]
+        args += [report_json(None, shared.started), shared.run_id, self._layout, 11]
+        args += [wanted for _, wanted in typed]
         return Call(script("join"), self._node_keys(*(name for name, _ in typed)), args)
 
-    def _head(self, shared: Shared, member: Member, now: str) -> list[Arg]:
-        return [now, shared.epoch, member.node, self.ttl]
+    def joined(self, reply: list[Any]) -> Joined:
+        """The registration that `join` made. Raises ConfigError when the namespace isn't ours."""
+        return check_joined(reply, self.keys.ns, self.owner, self._layout)
 
-    def _dedup_args(self) -> list[Arg]:
-        d = self.dedup
-        return [d.kind, d.ttl_ms, d.bloom.layout if d.kind == "bloom" else ""]
-
-    def put(  # noqa: PLR0917  # one caller each, in the order of the script
+    def put(
         self,
-        shared: Shared,
-        member: Member,
-        now: str,
-        op: int,
-        entries: Sequence[Packed],
+        entries: Sequence[WireEntry],
         seed_token: str | None,
         marks: Sequence[tuple[str, bool, bytes]] = (),
-    ) -> Call:
+    ) -> NodeCall:
         """Deduplicate and enqueue. `marks`: (task, fed, closing text or b"")."""
-        args = self._head(shared, member, now)
-        args += [op, *self._dedup_args(), seed_token or "", len(entries)]
+        args: list[Arg] = [*self._dedup_args, seed_token or "", len(entries)]
         for entry in entries:
             args += [entry.id, entry.site, priority_text(entry.priority), entry.body]
         args.append(len(marks))
         for task, fed, closing in marks:
             args += [task, int(fed), closing]
-        k = self.keys
-        return Call(
-            script("put"),
-            self._node_keys(k.queued, k.lock, k.tasks, k.closing, *self.dedup.script_keys()),
-            args,
-        )
+        return NodeCall(script("put"), self._put_keys, args)
 
-    def settle(  # noqa: PLR0917  # as above
-        self,
-        shared: Shared,
-        member: Member,
-        now: str,
-        op: int,
-        plain: Sequence[bytes],
-        others: Sequence[tuple[bytes, str, Sequence[Packed]]],
-    ) -> Call:
+    def settle(
+        self, plain: Sequence[bytes], others: Sequence[tuple[bytes, str, Sequence[WireEntry]]]
+    ) -> NodeCall:
         """`plain`: leased members without children; `others`: (leased member, history or '', children)."""
-        args = self._head(shared, member, now)
-        args += [op, *self._dedup_args(), len(plain), *plain, len(others)]
+        args: list[Arg] = [*self._dedup_args, len(plain), *plain, len(others)]
         for leased, history, children in others:
             args += [leased, history, len(children)]
             for entry in children:
                 args += [entry.id, entry.site, priority_text(entry.priority), entry.body]
-        k = self.keys
-        return Call(
-            script("settle"),
-            self._node_keys(k.queued, k.inflight, k.tasks, k.closing, *self.dedup.script_keys()),
-            args,
-        )
+        return NodeCall(script("settle"), self._settle_keys, args)
 
-    def claim(  # noqa: PLR0917  # one caller each, in the order of the script
-        self,
-        shared: Shared,
-        member: Member,
-        now: str,
-        limit: int,
-        pass_over: Collection[str],
-        room: tuple[int, int, int],
-        rank: int,
-    ) -> Call:
-        """Lease entries under the member's current claim number."""
-        args = self._head(shared, member, now)
-        args += [member.claim_op, base36(member.claim_op), limit, self.lease, *room]
-        args += ["".join(pass_over), rank, max(HEAD_WINDOW, limit), FAR_WINDOW, DUE_PER_CLAIM]
-        k = self.keys
-        return Call(
-            script("claim"),
-            self._node_keys(k.queued, k.inflight, k.delayed, k.failed, k.tasks, k.closing),
-            args,
-        )
+    def claim(
+        self, limit: int, pass_over: Collection[str], room: tuple[int, int, int], rank: int
+    ) -> NodeCall:
+        """Lease entries."""
+        args: list[Arg] = [limit, self._lease_text, *room, "".join(pass_over), rank]
+        args += [max(HEAD_WINDOW, limit), FAR_WINDOW, DUE_PER_CLAIM]
+        return NodeCall(script("claim"), self._queue_keys, args)
 
-    def move(  # noqa: PLR0917  # one caller each, in the order of the script
-        self,
-        shared: Shared,
-        member: Member,
-        now: str,
-        op: int,
-        what: str,
-        rows: Sequence[tuple[bytes, Arg, Arg]],
-    ) -> Call:
+    def move(self, what: str, rows: Sequence[tuple[bytes, Arg, Arg]]) -> NodeCall:
         """Release, delay or give up: (leased member, ms or '', text or '')."""
-        args = self._head(shared, member, now)
-        args += [op, what]
+        args: list[Arg] = [what]
         for row in rows:
             args += row
-        k = self.keys
-        return Call(
-            script("move"),
-            self._node_keys(k.queued, k.inflight, k.delayed, k.failed, k.tasks, k.closing),
-            args,
-        )
+        return NodeCall(script("move"), self._queue_keys, args)
 
-    def renew(self, shared: Shared, member: Member, now: str, members: Sequence[bytes]) -> Call:
+    def renew(self, members: Sequence[bytes]) -> NodeCall:
         """Move deadlines."""
-        return Call(
-            script("renew"),
-            self._node_keys(self.keys.inflight),
-            [*self._head(shared, member, now), self.lease, *members],
-        )
+        return NodeCall(script("renew"), self._node_keys(self.keys.inflight), [self._lease_text, *members])
 
-    def beat(self, shared: Shared, member: Member, now: str, info: bytes, *, lifetimes: bool) -> Call:
+    def beat(self, info: bytes, *, lifetimes: bool) -> NodeCall:
         """The heartbeat; with `lifetimes` the run's keys get their lifetime anew."""
         k = self.keys
-        more = [k.queued, k.inflight, k.delayed, k.failed, k.tasks, k.closing, *k.items.all(0)]
+        more = [*self._queue_keys[3:], *k.items.all(0)]
         if self.dedup.ttl_ms:
             more += self.dedup.script_keys()
         if self.lock_ms == self.scope.run_ttl_ms:
             more.append(k.lock)
-        args: list[Arg] = [*self._head(shared, member, now), info, self.stale_ms, self.gap_ms, int(lifetimes)]
-        return Call(script("beat"), self._node_keys(*(more if lifetimes and self.ttl != "0" else [])), args)
-
-    def reclaim(self, shared: Shared, member: Member, now: str, limit: int) -> Call:
-        """Take back what ran out."""
-        k = self.keys
-        args: list[Arg] = [
-            *self._head(shared, member, now),
-            limit,
-            self.stale_ms,
-            self.gap_ms,
-            self.suspicion_limit,
-        ]
-        return Call(
-            script("reclaim"), self._node_keys(k.queued, k.inflight, k.failed, k.tasks, k.closing), args
+        if not (lifetimes and self.scope.run_ttl_ms):
+            more = []
+        return NodeCall(
+            script("beat"), self._node_keys(*more), [info, self.stale_ms, self.gap_ms, int(lifetimes)]
         )
 
-    def sweep(  # noqa: PLR0917  # one caller each, in the order of the script
+    def reclaim(self, limit: int) -> NodeCall:
+        """Take back what ran out."""
+        args: list[Arg] = [limit, self.stale_ms, self.gap_ms, self.suspicion_limit]
+        return NodeCall(script("reclaim"), self._expiry_keys, args)
+
+    def sweep(
         self,
-        shared: Shared,
-        member: Member,
-        now: str,
         whose: str,
         cursor: bytes | str,
         mode: str,
@@ -267,73 +204,48 @@ class Calls:
         up_to: str = "",
         held: bytes = b"",
         gone: bool = False,
-    ) -> Call:
+    ) -> NodeCall:
         """One step through the leases for those of `whose`. `gone`: its death is certain, whatever its heartbeat."""
-        k = self.keys
         args: list[Arg] = [
-            *self._head(shared, member, now),
             whose.encode("utf-8", "surrogateescape"),
             0 if gone else self.stale_ms,
             self.gap_ms,
             self.suspicion_limit,
         ]
-        args += [int(self.lease_off), cursor, SWEEP_LOOK, SWEEP_MOVE, mode, up_to, held]
-        return Call(
-            script("sweep"), self._node_keys(k.queued, k.inflight, k.failed, k.tasks, k.closing), args
-        )
+        args += [int(self.lease.duration_s is None), cursor, SWEEP_LOOK, SWEEP_MOVE, mode, up_to, held]
+        return NodeCall(script("sweep"), self._expiry_keys, args)
 
     def opened(self, tasks: Sequence[str]) -> Call:
         """Which tasks still have requests."""
         return Call(script("opened"), [self.keys.tasks], ["", *tasks])
 
-    def forget(
-        self, shared: Shared, member: Member, now: str, whose: str, *, own: bool, gone: bool = False
-    ) -> Call:
+    def forget(self, whose: str, *, own: bool, gone: bool = False) -> NodeCall:
         """Remove a node's record. `gone`: its death is certain, whatever its heartbeat."""
-        args: list[Arg] = [*self._head(shared, member, now), whose.encode("utf-8", "surrogateescape")]
+        args: list[Arg] = [whose.encode("utf-8", "surrogateescape")]
         args += [-1 if own else 0 if gone else self.stale_ms]
-        return Call(script("forget"), self._node_keys(), args)
+        return NodeCall(script("forget"), self._node_keys(), args)
 
-    def counts(self, shared: Shared, member: Member, now: str) -> Call:
+    def counts(self) -> NodeCall:
         """Every collection at one instant."""
         k = self.keys
-        return Call(
-            script("counts"),
-            self._node_keys(k.queued, k.inflight, k.delayed, k.failed, k.lock, k.tasks),
-            [*self._head(shared, member, now), self.stale_ms],
-        )
+        keys = self._node_keys(k.queued, k.inflight, k.delayed, k.failed, k.lock, k.tasks)
+        return NodeCall(script("counts"), keys, [self.stale_ms])
 
     def seed(
-        self,
-        shared: Shared,
-        member: Member,
-        now: str,
-        what: str,
-        token: str,
-        *,
-        error: str = "",
-        again: bool = False,
-        history: str = "",
-    ) -> Call:
+        self, what: str, token: str, *, error: str = "", again: bool = False, history: str = ""
+    ) -> NodeCall:
         """Take, renew or finish the seeding lock."""
-        s = self.settings
-        args: list[Arg] = [
-            *self._head(shared, member, now),
-            what,
-            token,
-            self.who,
-            round(s.SPIDER_SEEDING_TTL * 1000),
-        ]
+        args: list[Arg] = [what, token, self.who, round(self.settings.SPIDER_SEEDING_TTL * 1000)]
         args += [self.lock_ms, " ".join(without_passwords(error).split())[:500], int(again), self.stale_ms]
         args.append(history)
-        return Call(script("seed"), self._node_keys(self.keys.lock), args)
+        return NodeCall(script("seed"), self._node_keys(self.keys.lock), args)
 
 
-def checked(reply: list[Any], ns: str) -> list[Any]:
+def check_reply(reply: Any, ns: str) -> Any:
     """The reply when it is an answer. Raises StoreLostError, NotRegisteredError, StaleOperationError or
     NotSeederError.
     """
-    status = reply[0]
+    status = reply[0] if isinstance(reply, list) else None
     if status in (b"OK", b"AGAIN"):
         return reply
     if status == b"LOST":
@@ -372,14 +284,14 @@ def read_lock(text: str, left_ms: int, now_ms: float, lock_ttl_s: float) -> tupl
     return "seeded", f"lock value {text[:40]!r}", age
 
 
-def report_json(report: BeatReport | None, started: float, version: str) -> bytes:
+def report_json(report: BeatReport | None, started: float) -> bytes:
     """What a node says of itself, as JSON."""
-    place = here()
+    place = this_process()
     return json.dumps(
         {
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "version": version,
+            "version": package_version(),
             "started": round(started, 3),
             "in_flight": report.in_flight if report else 0,
             "unacked": report.unacked if report else 0,
@@ -398,3 +310,14 @@ def run_id_of(info: object) -> str:
         if name == "run_id":
             return value.strip()
     return ""
+
+
+@cache
+def package_version() -> str:
+    """Our version, for the node's record."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("netspy")
+    except PackageNotFoundError:
+        return "unknown"
