@@ -11,17 +11,17 @@ from itertools import product
 
 import pytest
 from air_support import Air, Memory, crawl, ok
-from netspy.engine.after_store import AfterStore
-from netspy.engine.claims import Claims
-from netspy.engine.crawl import Crawl
-from netspy.engine.feeding import Feeder
-from netspy.engine.item_buffer import ItemBuffer
-from netspy.engine.lease_keeper import LeaseKeeper
-from netspy.engine.outbox import Outbox
 from test_air_hooks import made_async
 
 import netspy as mw
+from netspy.engine.claimer import Claimer
+from netspy.engine.leases.keeper import LeaseKeeper
+from netspy.engine.leases.outbox import Outbox
+from netspy.engine.page.effects import Effects
+from netspy.engine.page.handler import PageHandler
+from netspy.engine.page.item_buffer import ItemBuffer
 from netspy.engine.seeding import Seeder
+from netspy.engine.tasks.feeder import Feeder
 from netspy.pipelines.base import BasePipeline
 from netspy.tasks.memory import MemoryTaskSource
 
@@ -579,8 +579,8 @@ class Waits(Tasks):
 
 
 STEPS = {
-    "netspy-claim": (Claims, "_claim"), "netspy-tick": (Crawl, "end_overdue"), "netspy-outbox": (Outbox, "_do_settle"),
-    "netspy-items": (ItemBuffer, "_store"), "netspy-after-store": (AfterStore, "_insist"),
+    "netspy-claim": (Claimer, "_claim"), "netspy-tick": (PageHandler, "end_overdue"), "netspy-outbox": (Outbox, "_do_settle"),
+    "netspy-items": (ItemBuffer, "_store"), "netspy-effects": (Effects, "_insist"),
     "netspy-seed": (Seeder, "_hand_over"), "netspy-feed": (Feeder, "_due"), "netspy-feed-keep": (MemoryTaskSource, "keep"),
 }  # fmt: skip
 """The tasks of a node that live as long as it does, and a step that each of them takes."""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from netspy.engine.control import Ended
 from netspy.engine.node import Node
-from netspy.engine.parts import Ended, NodeState, Parts, TaskParts
+from netspy.engine.parts import NodeState, Parts, TaskParts
 from netspy.errors import ConfigError, MissingExtraError
 from netspy.messages.request import Request
 from netspy.messages.urls import compile_ignore

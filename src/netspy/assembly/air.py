@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from netspy.assembly import resume
+from netspy.engine.control import Ended
 from netspy.engine.node import Node
-from netspy.engine.parts import Ended
 from netspy.errors import ConfigError
 from netspy.frontier.dedup import MemoryItemFilter
 from netspy.frontier.memory.frontier import MemoryFrontier

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from netspy.downloader.contract import Downloader
-from netspy.engine.leases.site_slots import Shelf
+from netspy.engine.leases.site_slots import SiteSlots
 from netspy.engine.page.threads import CallbackPool
 from netspy.errors import ConfigError, SpiderError
 from netspy.messages.request import Request
@@ -167,23 +167,23 @@ class SubDownloads:
     def __init__(
         self,
         fetcher: Fetcher,
-        shelf: Shelf,
+        slots: SiteSlots,
         loop: asyncio.AbstractEventLoop,
         count: Callable[[Response], None],
     ) -> None:
         self._fetcher = fetcher
-        self._shelf = shelf
+        self._slots = slots
         self._loop = loop
         self._count = count
 
     async def fetching(self, request: Request) -> Response:
         """Fetch on the loop."""
         site = request.site
-        await self._shelf.enter(site)
+        await self._slots.enter(site)
         try:
             response = await self._fetcher.fetch(request)
         finally:
-            self._shelf.ended(site)
+            self._slots.on_ended(site)
         self._count(response)
         return response
 

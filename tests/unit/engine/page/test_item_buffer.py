@@ -5,22 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from netspy.engine.control import Control
 from netspy.engine.page.item_buffer import ItemBuffer
-from netspy.engine.page.output import Out
+from netspy.engine.page.output import ItemRow
 from netspy.errors import PipelineError
 from netspy.frontier.dedup import MemoryItemFilter
 from netspy.messages.row import Row
-from netspy.observe.counters import Counters
-
-
-class Quiet:
-    def __init__(self):
-        self.lines = []
-
-    def _keep(self, message, *args):
-        self.lines.append(message.format(*args))
-
-    debug = info = warning = error = _keep
+from support.engine import env_of
 
 
 class Writer:
@@ -75,24 +66,14 @@ class Page:
 class Rig:
     def __init__(self, **settings):
         self.writer = Writer()
-        self.counters = Counters()
-        self.log = Quiet()
-        self.alerts = []
-        self.told = 0
         self.filter = settings.pop("item_filter", None)
-        self.buffer = ItemBuffer(
-            self.writer,
-            self.filter,
-            **{"batch_size": 3, "interval_s": 0.02, "bound": 10, **settings},
-            counters=self.counters,
-            logger=self.log,
-            alert=lambda kind, message: self.alerts.append((kind, message)),
-            on_stored=self._stored,
+        env = env_of(
+            **{"ITEM_BATCH_SIZE": 3, "BUFFER_FLUSH_INTERVAL": 0.02, "ITEM_MAX_CACHED_COUNT": 10, **settings}
         )
+        self.counters, self.log, self.alerts = env.counters, env.log, env.alert
+        self.control = Control(env.log)
+        self.buffer = ItemBuffer(env, self.control, self.writer, self.filter)
         self.buffer.start()
-
-    def _stored(self):
-        self.told += 1
 
 
 @pytest.fixture
@@ -109,7 +90,7 @@ async def make():
 
 
 def rows(*numbers, fingerprints=False):
-    return [Out(Row("items", {"n": n}), b"%016d" % n if fingerprints else None) for n in numbers]
+    return [ItemRow(Row("items", {"n": n}), b"%016d" % n if fingerprints else None) for n in numbers]
 
 
 async def stored(page, n):
@@ -119,23 +100,23 @@ async def stored(page, n):
 
 
 async def test_a_full_batch_goes_at_once_and_the_rest_waits_for_its_interval(make):
-    rig = make(interval_s=3600.0)
+    rig = make(BUFFER_FLUSH_INTERVAL=3600.0)
     page = Page()
     rig.buffer.add(page, rows(1, 2, 3, 4))
     assert page.pending == 4
     await stored(page, 3)
     await asyncio.sleep(0.01)
     assert rig.writer.batches == [[1, 2, 3]]
-    assert (page.pending, len(rig.buffer), rig.told) == (1, 1, 1)
+    assert (page.pending, len(rig.buffer)) == (1, 1)
 
 
 async def test_a_small_batch_goes_after_the_interval(make):
-    rig = make(interval_s=0.05)
+    rig = make(BUFFER_FLUSH_INTERVAL=0.05)
     page = Page()
     rig.buffer.add(page, rows(1))
     await stored(page, 1)
     assert rig.writer.batches == [[1]]
-    assert (page.pending, rig.told, rig.counters.get("items")) == (0, 1, 1)
+    assert (page.pending, rig.counters.get("items")) == (0, 1)
     assert rig.buffer.empty
 
 
@@ -153,7 +134,7 @@ async def test_pages_learn_of_their_items_only_when_they_are_stored(make):
 
 
 async def test_flush_all_waits_for_everything_and_does_not_wait_for_the_interval(make):
-    rig = make(interval_s=60.0)
+    rig = make(BUFFER_FLUSH_INTERVAL=60.0)
     page = Page()
     rig.buffer.add(page, rows(*range(8)))
     await asyncio.wait_for(rig.buffer.flush_all(), 30)
@@ -163,7 +144,7 @@ async def test_flush_all_waits_for_everything_and_does_not_wait_for_the_interval
 
 
 async def test_the_bound_holds_makers_back_until_there_is_room(make):
-    rig = make(bound=4)
+    rig = make(ITEM_MAX_CACHED_COUNT=4)
     rig.writer.gate.clear()
     rig.buffer.add(Page(), rows(1, 2, 3, 4))
     assert rig.buffer.full
@@ -273,7 +254,7 @@ async def test_refused_items_are_dead_letters_before_their_page_is_over(make):
     rig = make()
     rig.writer.refusing.clear()
     page = Page()
-    bad = Out(Row("items", {"n": 2}), None, "price: wrong", "shop.Book")
+    bad = ItemRow(Row("items", {"n": 2}), None, "price: wrong", "shop.Book")
     rig.buffer.add(page, [*rows(1), bad, *rows(3)])
     await asyncio.sleep(0.05)
     assert page.done == 0, "the disk hasn't taken the refused one yet"
@@ -295,7 +276,7 @@ async def test_a_refused_item_that_can_not_be_kept_holds_its_page(make, monkeypa
         assert rig.buffer.stuck == "disk full"
 
     monkeypatch.setattr("netspy.engine.page.item_buffer.asyncio.sleep", sleep)
-    rig.buffer.add(page, [Out(Row("items", {"n": n}), None, "wrong") for n in range(3)])
+    rig.buffer.add(page, [ItemRow(Row("items", {"n": n}), None, "wrong") for n in range(3)])
     await rig.buffer.flush_all()
     monkeypatch.undo()
     assert [n for n, _, _ in rig.writer.buried] == [0, 1, 2]
@@ -311,7 +292,7 @@ async def test_the_twin_of_a_row_that_failed_is_not_taken_for_known(make):
             self.refused = set() if self.batches else {1}
             return await super().write(batch)
 
-    rig = make(item_filter=MemoryItemFilter(), batch_size=6)
+    rig = make(item_filter=MemoryItemFilter(), ITEM_BATCH_SIZE=6)
     rig.writer = rig.buffer._writer = Once()
     page = Page()
     rig.buffer.add(page, rows(1, 2, 1, 1, 2, 3, fingerprints=True))
@@ -334,7 +315,7 @@ async def test_twins_that_all_fail_are_all_counted_as_failed(make):
 async def test_the_fields_of_stored_rows_are_counted_and_of_failed_ones_not(make):
     rig = make()
     rig.writer.refused = {2}
-    more = [Out(Row("u", {"n": n, "price": None}), None) for n in (4, 5)]
+    more = [ItemRow(Row("u", {"n": n, "price": None}), None) for n in (4, 5)]
     rig.buffer.add(Page(), [*rows(1, 2, 3), *more])
     await rig.buffer.flush_all()
     counted = rig.counters.coverage.tables()
@@ -352,7 +333,7 @@ async def test_the_buffer_says_which_store_is_waited_for(make):
 @pytest.mark.parametrize("ticks", range(5))
 async def test_a_stop_in_the_moment_of_the_last_item_is_not_lost(make, ticks):
     """The task that waits for a batch to fill is woken and cancelled at once, or a few steps later."""
-    rig = make(interval_s=30.0)
+    rig = make(BUFFER_FLUSH_INTERVAL=30.0)
     rig.buffer.add(Page(), rows(1))
     await asyncio.sleep(0.01)  # it waits for the second item or the interval
     rig.buffer.add(Page(), rows(2, 3))

@@ -7,11 +7,13 @@ import threading
 from contextlib import asynccontextmanager
 
 import pytest
-from loguru import logger
 
+from netspy.engine.control import Control
+from netspy.engine.gauge import NodeGauge
+from netspy.engine.leases.held import HeldLeases
 from netspy.engine.leases.keeper import LeaseKeeper
-from netspy.messages.entry import BeatReply, BeatReport
-from netspy.settings import Settings
+from netspy.messages.entry import BeatReply
+from support.engine import env_of
 
 
 class Store:
@@ -39,26 +41,14 @@ async def until(condition):
             await asyncio.sleep(0.01)
 
 
-def keeper_of(store, **parts):
-    return LeaseKeeper(
-        store,
-        **{
-            "settings": Settings(HEARTBEAT_INTERVAL=0.1, HEARTBEAT_STALE=1.0),
-            "held": {},
-            "report": lambda: BeatReport(0, 0, {}),
-            "loop": asyncio.get_running_loop(),
-            "logger": logger,
-            "history": lambda: None,
-            "on_rejoined": lambda: None,
-            "on_store_lost": lambda why: None,
-            "on_broken": lambda why: None,
-            "on_nodes": lambda live: None,
-            "on_poison": lambda n: None,
-            "on_taken_over": lambda n: None,
-            "paused": None,
-            **parts,
-        },
+def keeper_of(store, *, history=lambda: None, paused=None):
+    env = env_of(HEARTBEAT_INTERVAL=0.1, HEARTBEAT_STALE=1.0)
+    control, held = Control(env.log), HeldLeases(env.counters, env.log)
+    keeper = LeaseKeeper(
+        env, control, held, NodeGauge(), store, buffered=lambda: 0, history=history, paused=paused
     )
+    keeper.log, keeper.held, keeper.control = env.log, held, control
+    return keeper
 
 
 async def test_a_claim_that_waits_for_the_store_keeps_no_heartbeat_waiting_and_claims_go_on_afterwards():
@@ -95,31 +85,30 @@ async def test_a_claim_that_waits_for_the_store_keeps_no_heartbeat_waiting_and_c
 
 @pytest.mark.parametrize("error", [SystemExit, MemoryError])
 async def test_a_keeper_that_ends_by_itself_says_so_and_closes_its_store_hv_07(error):
-    told, closed = asyncio.Event(), []
+    closed = []
 
     class Broken(Store):
         def close(self):
             closed.append(True)
 
-    keeper = keeper_of(Broken(), on_broken=lambda why: told.set())
+    keeper = keeper_of(Broken())
     keeper._watch_loop = lambda: (_ for _ in ()).throw(error)
     keeper.start()
     async with asyncio.timeout(20):
-        await told.wait()
+        assert (await keeper.control.stopped()).outcome == "failed"
     await asyncio.to_thread(keeper.join, 5)
     assert closed
 
 
 async def test_a_keeper_that_is_told_to_stop_has_not_broken():
-    told = []
     store = Store()
-    keeper = keeper_of(store, on_broken=told.append)
+    keeper = keeper_of(store)
     keeper.start()
     await until(lambda: store.beats)
     keeper.stop()
     await asyncio.to_thread(keeper.join, 5)
     await asyncio.sleep(0)
-    assert told == []
+    assert not keeper.control.stopping
 
 
 async def test_what_blocks_the_loop_is_named_in_a_folder_called_netspy_too_hv_13(tmp_path):

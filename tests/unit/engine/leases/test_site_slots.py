@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from netspy.engine.leases.site_slots import Shelf
+from netspy.engine.leases.site_slots import SiteSlots
 from netspy.messages.entry import Lease
 from netspy.policy.politeness import Politeness
 from netspy.settings import Settings
@@ -15,12 +15,12 @@ def lease(seq: int, site: str = "aaaaaaaa") -> Lease:
     return Lease(seq=seq, payload=None, priority=300, site=site)
 
 
-def shelf(**kw) -> Shelf:
+def shelf(**kw) -> SiteSlots:
     settings = Settings(**({"CONCURRENT_REQUESTS_PER_DOMAIN": 0, "RANDOMIZE_DOWNLOAD_DELAY": False} | kw))
-    return Shelf(Politeness(settings), clock=time.monotonic)
+    return SiteSlots(Politeness(settings), clock=time.monotonic)
 
 
-async def now_or_none(it: Shelf):
+async def now_or_none(it: SiteSlots):
     try:
         return await asyncio.wait_for(it.take(), 0.02)
     except TimeoutError:
@@ -39,7 +39,7 @@ async def test_a_full_site_doesnt_hold_up_another_one():
     it.add([lease(1, "aaaaaaaa"), lease(2, "aaaaaaaa"), lease(3, "bbbbbbbb")])
     assert [(await it.take()).seq, (await it.take()).seq] == [1, 3]
     assert await now_or_none(it) is None
-    it.ended("aaaaaaaa")
+    it.on_ended("aaaaaaaa")
     assert (await it.take()).seq == 2
 
 
@@ -50,7 +50,7 @@ async def test_a_waiting_worker_is_served_when_a_request_of_the_site_ends():
     taker = asyncio.create_task(it.take())
     await asyncio.sleep(0)
     assert not taker.done()
-    it.ended("aaaaaaaa")
+    it.on_ended("aaaaaaaa")
     assert (await taker).seq == 2
 
 
@@ -69,7 +69,7 @@ async def test_a_cooling_site_is_named_and_its_leases_can_be_taken_back():
     it.add([lease(1)])
     await it.take()
     begin = time.monotonic()
-    it.ended("aaaaaaaa", asked_s=30.0)
+    it.on_ended("aaaaaaaa", asked_s=30.0)
     it.add([lease(2), lease(3)])
     assert it.full_sites(64) == ["aaaaaaaa"]
     assert await now_or_none(it) is None

@@ -4,25 +4,15 @@ import asyncio
 
 import pytest
 
+from netspy.engine.control import Control
+from netspy.engine.leases.held import HeldLeases
 from netspy.engine.leases.outbox import Outbox
 from netspy.errors import StoreUnavailableError
 from netspy.frontier.contract import SeedLockLostError
 from netspy.frontier.memory.frontier import MemoryFrontier
 from netspy.messages.entry import NewEntry
-from netspy.observe.counters import Counters
 from netspy.policy.failed_record import pack_failed
-
-
-class Quiet:
-    """A logger that keeps its lines."""
-
-    def __init__(self):
-        self.lines = []
-
-    def _keep(self, message, *args):
-        self.lines.append(message.format(*args))
-
-    debug = info = warning = error = _keep
+from support.engine import env_of
 
 
 class Recording(MemoryFrontier):
@@ -51,31 +41,19 @@ class Recording(MemoryFrontier):
 
 
 class Rig:
-    def __init__(self, *, bound=100, linger_s=0.0):
+    def __init__(self, *, shared=False):
         self.failed = []
         self.frontier = Recording(on_failed=self.failed.append)
-        self.counters = Counters()
-        self.log = Quiet()
-        self.held = {}
-        self.progress = 0
-        self.outbox = Outbox(
-            self.frontier,
-            counters=self.counters,
-            logger=self.log,
-            held=self.held,
-            bound=bound,
-            linger_s=linger_s,
-            on_progress=self._progressed,
-        )
+        env = env_of(shared=shared, REQUEST_BUFFER_MAX_CACHED=100)
+        self.counters, self.log = env.counters, env.log
+        self.control = Control(env.log)
+        self.held = HeldLeases(env.counters, env.log)
+        self.outbox = Outbox(env, self.control, self.frontier, self.held)
         self.outbox.start()
-
-    def _progressed(self):
-        self.progress += 1
 
     async def claim(self, n):
         claimed = await self.frontier.claim(n)
-        for lease in claimed.leases:
-            self.held[id(lease)] = lease
+        self.held.took(claimed.leases)
         return claimed.leases
 
 
@@ -112,9 +90,9 @@ async def test_children_come_in_with_their_parents_ack(rig, one):
     await rig.outbox.drained()
     counts = await rig.frontier.counts()
     assert (counts.queued, counts.leased) == (2, 0)
-    assert rig.held == {}
+    assert rig.held.snapshot() == []
     assert (rig.counters.get("queued"), rig.counters.get("dedup_dropped")) == (3, 1)
-    assert rig.progress > 0
+    assert await rig.control.changed(0.0), "the claimer hears of it"
 
 
 async def test_children_put_early_are_in_the_store_before_the_parent_is_acked(rig, one):
@@ -153,7 +131,7 @@ async def test_delay_give_up_and_release_take_the_lease_out_of_our_hands(rig):
     counts = await rig.frontier.counts()
     assert (counts.queued, counts.delayed, counts.leased, counts.failed) == (1, 1, 0, 1)
     assert rig.failed == [record]
-    assert rig.held == {}
+    assert rig.held.snapshot() == []
 
 
 async def test_a_lease_that_is_not_ours_any_more_is_counted_and_changes_nothing(rig, one):

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 
-from netspy.engine.standing import Standing
+from netspy.engine.gauge import NodeGauge
 from netspy.engine.waiting import Waiters, wait_for_event
 
 
 def test_what_was_fed_since_the_queue_was_counted_counts_as_queued():
-    standing = Standing()
-    assert not standing.ahead(10)  # not counted yet: nothing is known to be there
-    standing.counted(4)
-    standing.fed += 5
-    assert not standing.ahead(10)
-    standing.fed += 1
-    assert standing.ahead(10)
+    gauge = NodeGauge()
+    assert not gauge.is_ahead(10)  # not counted yet: nothing is known to be there
+    gauge.on_count(4)
+    gauge.fed += 5
+    assert not gauge.is_ahead(10)
+    gauge.fed += 1
+    assert gauge.is_ahead(10)
 
 
 def test_a_new_count_holds_what_was_fed_so_it_is_not_counted_twice():
-    standing = Standing()
-    standing.fed += 8
-    standing.counted(8)
-    assert not standing.ahead(10)
+    gauge = NodeGauge()
+    gauge.fed += 8
+    gauge.on_count(8)
+    assert not gauge.is_ahead(10)
 
 
 async def test_an_event_that_has_happened_is_seen_though_the_time_is_over():

@@ -7,35 +7,24 @@ import threading
 
 import pytest
 
-from netspy.engine.page import effects as after_store
+from netspy.engine.control import Control
+from netspy.engine.page import effects
 from netspy.engine.page.actions import Action
-from netspy.engine.page.effects import AfterStore
+from netspy.engine.page.effects import Effects
 from netspy.errors import SpiderError
-
-
-class Log:
-    def __init__(self):
-        self.lines = []
-
-    def _note(self, message, *args):
-        self.lines.append(message.format(*args))
-
-    debug = info = warning = error = _note
+from support.engine import env_of
 
 
 @pytest.fixture
 async def rig(monkeypatch):
-    monkeypatch.setattr(after_store, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(effects, "_FIRST_PAUSE_S", 0.01)
 
     class Rig:
         def __init__(self):
-            self.log, self.done, self.alerts, self.fail = Log(), [], [], []
-            self.made = AfterStore(
-                {"mark": self.mark, "add": self.add},
-                logger=self.log,
-                alert=lambda kind, message: self.alerts.append((kind, message)),
-                on_progress=lambda: None,
-            )
+            env = env_of()
+            self.done, self.fail, self.log, self.alerts = [], [], env.log, env.alert
+            self.control = Control(env.log)
+            self.made = Effects(env, self.control, {"mark": self.mark, "add": self.add})
 
         async def mark(self, values):
             if self.fail:
@@ -79,7 +68,7 @@ async def test_a_fault_of_the_spider_is_said_once_and_holds_nothing_up(rig):
     rig.made.do([Action("mark", 1)], lambda: rig.done.append("ack"))
     await rig.made.drained()
     assert rig.done == ["ack"]
-    assert rig.log.lines == ["no such row"]
+    assert rig.log.lines == ["error: no such row"]
 
 
 async def test_another_thread_may_ask(rig):

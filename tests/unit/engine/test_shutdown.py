@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
-from netspy.engine.opening import unless_stopped
+from netspy.engine.control import Control
+from netspy.engine.shutdown import unless_stopped
 from netspy.errors import ConfigError, StoreUnavailableError
+from support.engine import Lines
 
 
 async def away():
@@ -27,7 +29,7 @@ async def fine():
 @pytest.fixture
 def silent(monkeypatch):
     """What never answers; `silent.closed` tells that it was cut off."""
-    monkeypatch.setattr("netspy.engine.opening._GRACE_S", 0.05)
+    monkeypatch.setattr("netspy.engine.shutdown._GRACE_S", 0.05)
 
     class Silent:
         closed = False
@@ -42,32 +44,32 @@ def silent(monkeypatch):
 
 
 async def test_what_opens_is_open_also_when_a_stop_came_meanwhile():
-    stopping = asyncio.get_running_loop().create_future()
-    assert await unless_stopped(fine(), stopping)
-    stopping.set_result(None)
-    assert await unless_stopped(fine(), stopping)
+    control = Control(Lines())
+    assert await unless_stopped(fine(), control)
+    control.stop("told to")
+    assert await unless_stopped(fine(), control)
 
 
 async def test_a_silent_store_is_cut_off_soon_after_a_stop(silent):
-    stopping = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(0.05, stopping.set_result, None)
-    assert not await asyncio.wait_for(unless_stopped(silent(), stopping), 10)
+    control = Control(Lines())
+    asyncio.get_running_loop().call_later(0.05, control.stop, "told to")
+    assert not await asyncio.wait_for(unless_stopped(silent(), control), 10)
     assert silent.closed
 
 
 async def test_a_store_that_is_away_is_an_error_unless_a_stop_has_begun():
-    stopping = asyncio.get_running_loop().create_future()
+    control = Control(Lines())
     with pytest.raises(StoreUnavailableError):
-        await unless_stopped(away(), stopping)
-    stopping.set_result(None)
-    assert not await unless_stopped(away(), stopping)
+        await unless_stopped(away(), control)
+    control.stop("told to")
+    assert not await unless_stopped(away(), control)
     with pytest.raises(ConfigError):
-        await unless_stopped(wrong(), stopping)
+        await unless_stopped(wrong(), control)
 
 
 async def test_who_is_cancelled_while_opening_leaves_nothing_running(silent):
-    stopping = asyncio.get_running_loop().create_future()
-    waiting = asyncio.ensure_future(unless_stopped(silent(), stopping))
+    control = Control(Lines())
+    waiting = asyncio.ensure_future(unless_stopped(silent(), control))
     await asyncio.sleep(0.01)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
