@@ -18,6 +18,7 @@ from netspy.engine.waiting import Waiters, happens
 from netspy.engine.yields import Out
 from netspy.errors import PipelineError
 from netspy.messages.row import DeadRow
+from netspy.policy.backoff import Backoff
 
 _T = TypeVar("_T")
 
@@ -179,7 +180,7 @@ class ItemBuffer:
 
     async def _insist(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """Again and again while nothing can be kept, not even as dead letters: nothing is acked meanwhile."""
-        wait_s = 0.5
+        backoff = Backoff()
         while True:
             try:
                 result = await call()
@@ -190,8 +191,7 @@ class ItemBuffer:
                         f"items can't be stored, not even as dead letters: {error}; nothing is acked",
                     )
                 self.stuck = str(error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, 15.0)
+                await asyncio.sleep(backoff.next_s())
             else:
                 self.stuck = None
                 return result

@@ -17,6 +17,7 @@ from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
 from netspy.frontier import calls
 from netspy.frontier.membership import Member, NotRegisteredError, Shared, StaleOperationError
 from netspy.frontier.start_checks import check_joined, server_facts
+from netspy.policy.backoff import Backoff
 from netspy.redisio.link import AsyncLink, StoreFullError
 
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from netspy.redisio.scripts import Call
     from netspy.settings import Settings
 
-FULL_BACKOFF_FIRST_S = 0.2
-FULL_BACKOFF_CAP_S = 5.0
+FULL_FIRST_S, FULL_CAP_S = 0.2, 5.0
 OLD_RUNS_PER_START = 20
 
 
@@ -195,16 +195,15 @@ class Session:
         `grows`: a full server refuses it, so its success tells that there is room again.
         """
         started = self.monotonic()
-        backoff = FULL_BACKOFF_FIRST_S
+        backoff = Backoff(FULL_FIRST_S, FULL_CAP_S)
         while True:
             try:
                 return await self.write_once(build, grows=grows)
             except StoreFullError as error:
                 limit = self.settings.REDIS_OUTAGE_TIMEOUT
                 await self.wait_for_memory(
-                    error, backoff, over=bool(limit) and self.monotonic() - started > limit
+                    error, backoff.next_s(), over=bool(limit) and self.monotonic() - started > limit
                 )
-                backoff = min(FULL_BACKOFF_CAP_S, backoff * 2)
 
     async def write_once(self, build: Callable[[Member, int], Call], *, grows: bool) -> list[Any]:
         """`write` that raises StoreFullError instead of waiting; nothing was done then."""
@@ -244,7 +243,7 @@ class Session:
                 await self.rejoin(member)
             except StoreFullError as error:
                 self.note_full(full=True)
-                await self.wait_for_memory(error, FULL_BACKOFF_FIRST_S)
+                await self.wait_for_memory(error, FULL_FIRST_S)
 
     async def wait_for_memory(self, error: StoreFullError, seconds: float, *, over: bool = False) -> None:
         """Wait a while for a server at maxmemory. Raises StoreUnavailableError when stopping, or `over`."""
