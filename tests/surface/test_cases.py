@@ -57,12 +57,10 @@ def named() -> set[str]:
 
 
 def case_files() -> dict[str, list[dict[str, str]]]:
-    read = {
-        path.name: json.loads(path.read_text(encoding="utf-8"))
-        for path in (TESTS / "data/cases").glob("*.json")
-    }
-    field = (TESTS / "data/cases/field.jsonl").read_text(encoding="utf-8")  # a line each
-    read["field.jsonl"] = [json.loads(line) for line in field.splitlines()]
+    folder = TESTS / "data/cases"
+    read = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
+    for path in folder.glob("*.jsonl"):
+        read[path.name] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return {name: cases for name, cases in read.items() if isinstance(cases, list)}
 
 

@@ -22,6 +22,7 @@ from netspy.engine.page.outcome import PageOutcome
 from netspy.errors import SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import Claimed, Lease
+from netspy.policy.backoff import Backoff
 from netspy.policy.claiming import LAST_CHANCE, claim_limit, last_chances_may_come, suspect_room
 from netspy.raised import failure
 
@@ -72,23 +73,21 @@ class Claimer:
     async def run(self) -> None:
         """Claim whenever there is room, until the run is over or a stop begins."""
         settings, control, finish = self._settings, self._control, self._finish
-        idle_s = _IDLE_FIRST_S
+        idle = Backoff(_IDLE_FIRST_S, settings.DONE_CHECK_INTERVAL)
         while not control.stopping:
             control.seen()
             await self._free.wait()
             claimed, asked = await self._claim()
             if claimed is not None and claimed.leases:
-                idle_s = _IDLE_FIRST_S
+                idle.reset()
                 continue
             if asked and finish.is_idle and await finish.over():
                 return
-            wait_s = idle_s if asked else settings.DONE_CHECK_INTERVAL
-            if asked:
-                idle_s = min(idle_s * 2, settings.DONE_CHECK_INTERVAL)
-                if claimed is not None and claimed.next_due_s is not None:
-                    wait_s = min(wait_s, max(claimed.next_due_s, 0.001))
+            wait_s = idle.next_s() if asked else settings.DONE_CHECK_INTERVAL
+            if asked and claimed is not None and claimed.next_due_s is not None:
+                wait_s = min(wait_s, max(claimed.next_due_s, 0.001))
             if await self._wait_for_work(wait_s, emptied=asked) and not self._shared:
-                idle_s = _IDLE_FIRST_S
+                idle.reset()
 
     async def _wait_for_work(self, seconds: float, *, emptied: bool) -> bool:
         """Wait until a claim may bring something; True when something happened before the time was over.

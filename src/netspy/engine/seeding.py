@@ -21,6 +21,7 @@ from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import NewEntry, SeedGrant
 from netspy.observe.faults import user_line, what
+from netspy.policy.backoff import Backoff
 from netspy.policy.finish import finished_job_left_behind, finished_job_text
 from netspy.raised import failure
 
@@ -224,7 +225,8 @@ class Seeder:
         )
         self._drawing = True
         thread.start()
-        wait_s = 0.001
+        # Quick at first for the seeds of a list, then easy on a generator that takes its time.
+        backoff = Backoff(0.001, _PAUSE_S)
         while True:
             done = self._drawing_done
             gathered = CallbackOutput()
@@ -237,14 +239,13 @@ class Seeder:
                 self._condition.notify_all()
             if len(gathered):
                 await self._hand_over(gathered, token)
-                wait_s = 0.001
+                backoff.reset()
                 await self._pause_if_ahead()
             elif done or self._stop:
                 return
             else:
                 # Quick at first for the seeds of a list, then easy on a generator that takes its time.
-                await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, _PAUSE_S)
+                await asyncio.sleep(backoff.next_s())
 
 
 _NAME = "netspy-seed"

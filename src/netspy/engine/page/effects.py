@@ -18,10 +18,10 @@ from netspy.engine.env import Env
 from netspy.engine.page.actions import Action
 from netspy.errors import ConfigError, SpiderError
 from netspy.observe.faults import what
+from netspy.policy.backoff import Backoff
 from netspy.raised import failure
 
 _FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 15.0
 _PER_STEP = 500
 
 
@@ -95,7 +95,7 @@ class Effects:
             self._control.wake()
 
     async def _insist(self, kind: str, values: list[Any]) -> None:
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S)
         while True:
             try:
                 await self._doers[kind](values)
@@ -109,8 +109,7 @@ class Effects:
                         "after_store", f"{what(error)}; pages wait for it unacked, and it is tried again"
                     )
                 self.stuck = what(error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                await asyncio.sleep(backoff.next_s())
             else:
                 break
         self.stuck = None

@@ -20,6 +20,7 @@ from netspy.engine.page.page import Page
 from netspy.engine.waiting import Waiters, wait_for_event
 from netspy.errors import PipelineError
 from netspy.messages.row import DeadRow
+from netspy.policy.backoff import Backoff
 
 _T = TypeVar("_T")
 
@@ -175,7 +176,7 @@ class ItemBuffer:
 
     async def _insist(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """Again and again while nothing can be kept, not even as dead letters: nothing is acked meanwhile."""
-        wait_s = 0.5
+        backoff = Backoff()
         while True:
             try:
                 result = await call()
@@ -186,8 +187,7 @@ class ItemBuffer:
                         f"items can't be stored, not even as dead letters: {error}; nothing is acked",
                     )
                 self.stuck = str(error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, 15.0)
+                await asyncio.sleep(backoff.next_s())
             else:
                 self.stuck = None
                 return result

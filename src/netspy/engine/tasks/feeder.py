@@ -23,6 +23,7 @@ from netspy.errors import SerializationError, SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import NewEntry, TaskMark
 from netspy.observe.faults import MAX_TEXT, user_line, what
+from netspy.policy.backoff import backoff_s
 from netspy.raised import failure
 from netspy.tasks.contract import Backlog, Task
 
@@ -143,7 +144,11 @@ class Feeder:
                 if fresh is None:  # fetch_tasks failed: that says nothing about the source
                     await wait_for_event(
                         self._wake,
-                        min(self._settings.TASK_POLL_INTERVAL * 2**self._fetch_errors, _LONGEST_PAUSE_S),
+                        backoff_s(
+                            self._fetch_errors,
+                            first_s=self._settings.TASK_POLL_INTERVAL,
+                            cap_s=_LONGEST_PAUSE_S,
+                        ),
                     )
                     continue
                 took = len(fresh)
@@ -326,8 +331,9 @@ class Feeder:
         if isinstance(error, StoreLostError):
             raise error
         if tries <= self._settings.SPIDER_MAX_RETRY_TIMES and not isinstance(error, SpiderError):
-            wait_s = max(self._settings.SPIDER_RETRY_INTERVAL, _LOOK_S) * 2 ** (tries - 1)
-            self._later.append((self._clock() + min(wait_s, _LONGEST_PAUSE_S), task))
+            first_s = max(self._settings.SPIDER_RETRY_INTERVAL, _LOOK_S)
+            wait_s = backoff_s(tries - 1, first_s=first_s, cap_s=_LONGEST_PAUSE_S)
+            self._later.append((self._clock() + wait_s, task))
             self._in_hand.pop(task.token, None)
             return
         await self._fail(task, what(error), "task_requests")

@@ -16,6 +16,7 @@ from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
 from netspy.frontier.redis import calls
 from netspy.frontier.redis.membership import (
     Clocks,
+    Member,
     NodeCall,
     NotRegisteredError,
     Numbers,
@@ -23,6 +24,7 @@ from netspy.frontier.redis.membership import (
     StaleOperationError,
 )
 from netspy.frontier.redis.start_checks import server_facts
+from netspy.policy.backoff import Backoff
 from netspy.redisio.link import AsyncLink, StoreFullError
 
 if TYPE_CHECKING:
@@ -32,8 +34,7 @@ if TYPE_CHECKING:
     from netspy.frontier.redis.membership import Member
     from netspy.redisio.scripts import Call
 
-FULL_BACKOFF_FIRST_S = 0.2
-FULL_BACKOFF_CAP_S = 5.0
+FULL_FIRST_S, FULL_CAP_S = 0.2, 5.0
 OLD_RUNS_PER_START = 20
 
 
@@ -200,7 +201,7 @@ class Session:
         """
         shared = self.shared
         full_since: float | None = None
-        pause_s = FULL_BACKOFF_FIRST_S
+        backoff = Backoff(FULL_FIRST_S, FULL_CAP_S)
         while True:
             try:
                 async with nullcontext() if numbers is None else numbers.lane:
@@ -221,8 +222,7 @@ class Session:
                     raise
                 now = shared.monotonic()
                 full_since = now if full_since is None else full_since
-                await self._wait_for_memory(error, pause_s, now - full_since)
-                pause_s = min(FULL_BACKOFF_CAP_S, pause_s * 2)
+                await self._wait_for_memory(error, backoff.next_s(), now - full_since)
             else:
                 if numbers is self.writes:
                     self.follow(reply[2])

@@ -11,6 +11,7 @@ from netspy.aside import SerialThread
 from netspy.errors import PipelineError
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.errors import UnavailableError, store_away
+from netspy.policy.backoff import Backoff
 from netspy.raised import awaited, failure
 
 
@@ -46,7 +47,7 @@ class Runner:
 
     `label` is its name for people; `lock` is held by whoever is writing to it. The writer's notes: `down` = nothing
     could be stored, which was told; `away_since` = when (time.monotonic) the outage began that is waited for, with
-    pauses of `pause_s`; `gave_up` = it was waited for long enough.
+    `pauses` that grow; `gave_up` = it was waited for long enough.
     """
 
     def __init__(self, name: str, pipeline: BasePipeline) -> None:
@@ -56,7 +57,7 @@ class Runner:
         self.lock = asyncio.Lock()
         self.down = False
         self.away_since: float | None = None
-        self.pause_s = 0.0
+        self.pauses = Backoff()
         self.gave_up = False
         self._opened = False
         self._described: dict[str, tuple[str, ...]] = {}
