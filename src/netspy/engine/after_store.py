@@ -16,6 +16,7 @@ from netspy.engine.actions import Action
 from netspy.engine.contract import Alert, LoggerLike
 from netspy.errors import ConfigError, SpiderError
 from netspy.observe.faults import what
+from netspy.raised import failure
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0
@@ -106,10 +107,11 @@ class AfterStore:
         while True:
             try:
                 await self._doers[kind](values)
-            except (ConfigError, SpiderError) as error:
-                self._log.error("{}", error)
+            except (ConfigError, SpiderError) as refused:
+                self._log.error("{}", refused)
                 break
-            except Exception as error:
+            except BaseException as caught:  # also of a batch store that users wrote
+                error = failure(caught)
                 if self.stuck is None:
                     self._alert(
                         "after_store", f"{what(error)}; pages wait for it unacked, and it is tried again"

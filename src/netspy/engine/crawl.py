@@ -21,7 +21,7 @@ from netspy.engine.parts import TaskParts
 from netspy.engine.shelf import Shelf
 from netspy.engine.threads import CallbackPool
 from netspy.engine.user_code import UserCode
-from netspy.engine.yields import Origin, Yielded, user_line
+from netspy.engine.yields import Origin, Yielded
 from netspy.errors import (
     CallbackTimeoutError,
     ContentTypeRejectedError,
@@ -35,9 +35,10 @@ from netspy.errors import (
 )
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
-from netspy.observe.faults import what
+from netspy.observe.faults import user_line, what
 from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.policy.retry import StatusPolicy, retry_after_s
+from netspy.raised import failure
 from netspy.settings import Settings
 
 _START_MARGIN_S = 1.0
@@ -110,7 +111,7 @@ class Crawl:
         )
         page = Page(lease, request, origin, now)
         page.after_store = self._after_store
-        page.task = asyncio.current_task()
+        task = page.task = asyncio.current_task()
         current.set(page)
         self.running[id(page)] = page
         try:
@@ -118,11 +119,12 @@ class Crawl:
         except asyncio.CancelledError:
             if not page.timed_out:
                 raise
-            task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
             await self._failures.fail(page, self._timeout_error(page))
         finally:
+            if page.timed_out and task is not None:
+                task.uncancel()  # also when the user's code has swallowed it: the next page is not being cancelled
             del self.running[id(page)]
             page.let_go()
 
@@ -197,10 +199,8 @@ class Crawl:
                     now=datetime.now(UTC),
                     maximum=self._settings.RETRY_AFTER_MAX,
                 )
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            await self._fetch_failed(page, error)
+        except BaseException as caught:
+            await self._fetch_failed(page, failure(caught))
             return False
         finally:
             self._shelf.ended(site, asked_s=asked_s)

@@ -22,6 +22,7 @@ from netspy.errors import (
     NotRetryError,
     SerializationError,
     UnknownCallbackError,
+    UserCodeError,
 )
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
@@ -177,7 +178,7 @@ def _reason_of(error: Exception) -> str:
         return f"HTTP {error.status_code}"
     if isinstance(error, DownloadError):
         return error.reason
-    return type(error).__name__
+    return error.name if isinstance(error, UserCodeError) else type(error).__name__
 
 
 def _told(error: Exception) -> str:

@@ -24,11 +24,12 @@ from netspy.engine.task_drawing import CHUNK, NothingTakenError, TaskDrawing
 from netspy.engine.task_fetching import fetched, travelling
 from netspy.engine.threads import CallbackPool
 from netspy.engine.waiting import happens
-from netspy.engine.yields import Sorter, failure, user_line
+from netspy.engine.yields import Sorter
 from netspy.errors import SerializationError, SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import NewEntry, TaskMark
-from netspy.observe.faults import MAX_TEXT, what
+from netspy.observe.faults import MAX_TEXT, user_line, what
+from netspy.raised import failure
 from netspy.settings import Settings
 from netspy.tasks.contract import Backlog, Task
 
@@ -233,8 +234,8 @@ class Feeder:
             return tasks
         try:
             rows = await fetched(fetch, limit - len(tasks), self._pool)
-        except Exception as error:
-            self._fetch_failed(failure(error))
+        except BaseException as caught:
+            self._fetch_failed(failure(caught))
             return tasks or None
         self._fetch_errors = 0
         if rows and self._parts.adopt is not None:
@@ -339,7 +340,7 @@ class Feeder:
         except NothingTakenError as error:  # said already, and it will not get better
             await self._fail(task, str(error), "task_requests")
             return task, None
-        except (Exception, SystemExit) as caught:
+        except BaseException as caught:
             await self._raised(task, failure(caught))
             return task, None
 

@@ -13,6 +13,8 @@ from netspy.engine.threads import CallbackPool
 from netspy.errors import ConfigError, SpiderError
 from netspy.messages.request import Request
 from netspy.messages.response import Response
+from netspy.observe.faults import user_line, what
+from netspy.raised import awaited
 
 
 class Replaced(Exception):  # noqa: N818 - a way out, not an error
@@ -54,9 +56,9 @@ class Fetcher:
 
     async def _call(self, function: Callable[..., Any], *args: Any) -> Any:
         if inspect.iscoroutinefunction(function):
-            return await function(*args)
+            return await awaited(function(*args))
         result = await self._pool.call(lambda: function(*args))
-        return await result if inspect.isawaitable(result) else result
+        return await awaited(result) if inspect.isawaitable(result) else result
 
     async def open(self) -> None:
         """Open the middlewares, outermost first. Raises ConfigError for what they raise."""
@@ -70,10 +72,18 @@ class Fetcher:
                     ) from error
 
     async def close(self) -> None:
-        """Close the middlewares, innermost first."""
+        """Close the middlewares, innermost first. Raises SpiderError when all are closed that could be."""
+        problems = []
         for middleware in reversed(self._middlewares):
             if hasattr(middleware, "close"):
-                await self._call(middleware.close)
+                try:
+                    await self._call(middleware.close)
+                except Exception as error:
+                    problems.append(
+                        f"{type(middleware).__name__}.close ({user_line(error)}) raised {what(error)}"
+                    )
+        if problems:
+            raise SpiderError("; ".join(problems))
 
     async def fetch(self, request: Request) -> Response:
         """The response. Raises what the downloader raises, and Replaced."""

@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from netspy.engine.contract import LoggerLike
 from netspy.errors import NetspyError
 from netspy.frontier.contract import Keeper
 from netspy.messages.entry import BeatReport, Lease
+from netspy.observe.faults import is_user_file, what
 from netspy.settings import Settings
 
 _RENEW_CHUNK = 500
@@ -28,7 +30,8 @@ _LOOP_BLOCKED_S = 5.0
 class LeaseKeeper(threading.Thread):
     """Holds no lease itself: it reads the node's one table of held leases.
 
-    `paused` is an async context manager of the node under which no claim is under way, for `reconcile`.
+    `paused` is an async context manager of the node under which no claim is under way, for `reconcile`. `on_broken` is
+    called on the loop when the thread ends before it was told to: nothing renews the leases then.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class LeaseKeeper(threading.Thread):
         history: Callable[[], str | None],
         on_rejoined: Callable[[], None],
         on_store_lost: Callable[[str], None],
+        on_broken: Callable[[str], None],
         on_nodes: Callable[[int], None],
         on_poison: Callable[[int], None],
         on_taken_over: Callable[[int], None],
@@ -58,6 +62,7 @@ class LeaseKeeper(threading.Thread):
         self._history = history
         self._on_rejoined = on_rejoined
         self._on_store_lost = on_store_lost
+        self._on_broken = on_broken
         self._on_nodes = on_nodes
         self._on_poison = on_poison
         self._on_taken_over = on_taken_over
@@ -78,28 +83,33 @@ class LeaseKeeper(threading.Thread):
 
     def run(self) -> None:
         """Beat until stopped."""
-        interval = self._settings.HEARTBEAT_INTERVAL
-        next_beat = time.monotonic()
         try:
-            while not self._ending.is_set():
-                self._watch_loop()
-                try:
-                    self._beat()
-                    self._away = False
-                    next_beat = max(next_beat + interval, time.monotonic() + interval / 2)
-                except NetspyError as error:
-                    self._report_away(error)
-                    next_beat = time.monotonic() + min(interval, 1.0)
-                except Exception as error:
-                    self._report_away(error)
-                    next_beat = time.monotonic() + interval
-                self._ending.wait(max(next_beat - time.monotonic(), 0.01))
-            if not self._away:
-                # The record that the run keeps of this node holds what it had counted when it left.
-                with suppress(Exception):
-                    self._keeper.beat(self._report())
+            self._beat_on()
+        except BaseException as error:
+            self._tell(self._on_broken, what(error))
         finally:
             self._keeper.close()
+
+    def _beat_on(self) -> None:
+        interval = self._settings.HEARTBEAT_INTERVAL
+        next_beat = time.monotonic()
+        while not self._ending.is_set():
+            self._watch_loop()
+            try:
+                self._beat()
+                self._away = False
+                next_beat = max(next_beat + interval, time.monotonic() + interval / 2)
+            except NetspyError as error:
+                self._report_away(error)
+                next_beat = time.monotonic() + min(interval, 1.0)
+            except Exception as error:
+                self._report_away(error)
+                next_beat = time.monotonic() + interval
+            self._ending.wait(max(next_beat - time.monotonic(), 0.01))
+        if not self._away:
+            # The record that the run keeps of this node holds what it had counted when it left.
+            with suppress(Exception):
+                self._keeper.beat(self._report())
 
     def _report_away(self, error: Exception) -> None:
         if not self._away:
@@ -234,13 +244,8 @@ class LeaseKeeper(threading.Thread):
         """The user's function that the loop's thread is in."""
         frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - documented for debuggers
         while frame is not None:
-            name = frame.f_code.co_filename.replace("\\", "/")
-            if (
-                "/netspy/" not in name
-                and "/site-packages/" not in name
-                and "/lib/python" not in name
-                and not name.startswith("<")
-            ):
-                return f"{frame.f_code.co_qualname} ({name.rsplit('/', 1)[-1]}:{frame.f_lineno})"
+            name = frame.f_code.co_filename
+            if is_user_file(name):
+                return f"{frame.f_code.co_qualname} ({Path(name).name}:{frame.f_lineno})"
             frame = frame.f_back
         return "code running on it"

@@ -12,6 +12,7 @@ from netspy.engine.lease_keeper import LeaseKeeper
 from netspy.engine.machine import Machine
 from netspy.engine.parts import Parts
 from netspy.engine.seeding import Seeder
+from netspy.engine.workers import Workers
 from netspy.errors import NetspyError
 from netspy.messages.entry import Lease
 
@@ -25,7 +26,7 @@ class Leaving:
         machine: Machine,
         held: dict[int, Lease],
         *,
-        workers: Sequence[asyncio.Task[None]],
+        workers: Workers,
         helpers: Sequence[asyncio.Task[Any]],
         keeper: LeaseKeeper | None,
         seeder: Seeder | None,
@@ -92,16 +93,16 @@ class Leaving:
         self._machine.outbox.release(self._machine.shelf.drain())
 
     async def _end_pages(self) -> None:
-        if self._workers and not self._aborted:
+        workers = self._workers
+        if workers.tasks and not self._aborted:
             left_s = max(self._deadline - time.monotonic() - 1.0, 0.1)
-            _, running = await asyncio.wait(self._workers, timeout=left_s)
+            _, running = await asyncio.wait(workers.tasks, timeout=left_s)
             if running:
                 self._log.warning("{} page(s) did not end in time; they go back to the queue", len(running))
         for page in list(self._machine.crawl.running.values()):
             page.timed_out = False
-        for task in self._workers:
-            task.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        workers.cancel()
+        await asyncio.gather(*workers.tasks, return_exceptions=True)
 
     async def _store_items(self) -> None:
         machine = self._machine

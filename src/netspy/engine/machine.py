@@ -20,12 +20,13 @@ from netspy.engine.parts import Parts
 from netspy.engine.shelf import Shelf
 from netspy.engine.threads import CallbackPool
 from netspy.engine.user_code import UserCode
-from netspy.engine.yields import Sorter, user_line
+from netspy.engine.yields import Sorter
 from netspy.messages import sub_download
 from netspy.messages.entry import Lease
 from netspy.messages.response import Response
-from netspy.observe.faults import what
+from netspy.observe.faults import user_line, what
 from netspy.policy.politeness import Politeness
+from netspy.raised import failure
 
 _LINGER_S = 0.004
 
@@ -178,7 +179,8 @@ class Machine:
                 await hook()
             else:
                 await self.pool.call(hook)
-        except Exception as error:
+        except BaseException as caught:
+            error = failure(caught)
             self._parts.counters.inc("callback_error")
             self._parts.logger.error(
                 "{}.{} ({}) raised {}", self._parts.spider.name, name, user_line(error), what(error)

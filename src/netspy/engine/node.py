@@ -38,6 +38,7 @@ class Node:
         self._wake = asyncio.Event()
         self._stopping: Ended | None = None
         self._finished: asyncio.Future[Ended] | None = None
+        self._leaving = False
         self._helpers: list[asyncio.Task[Any]] = []
         self._turn: SeedTurn | None = None
         self._outage_since: float | None = None
@@ -88,11 +89,12 @@ class Node:
             self._standing.state = "stopping"
             return ended
         finally:
+            self._leaving = True
             await Leaving(
                 self._p,
                 self._machine,
                 self._held,
-                workers=self._workers.tasks,
+                workers=self._workers,
                 helpers=self._helpers,
                 keeper=self._keeper,
                 seeder=turn.seeder,
@@ -176,6 +178,7 @@ class Node:
             history=lambda: self._frontier.history,
             on_rejoined=self._rejoined,
             on_store_lost=self._store_lost,
+            on_broken=lambda why: self._part_broke("netspy-lease-keeper", why),
             on_nodes=self._saw_nodes,
             on_poison=self._poisoned,
             on_taken_over=lambda n: self._counters.inc("reclaimed", n),
@@ -214,19 +217,22 @@ class Node:
         return task
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        """A part ended by itself: its error ends the run."""
+        """A part ended by itself: its error ends the run, and so does a cancellation that isn't the node's leaving."""
         if task.cancelled():
+            self._part_broke(task.get_name(), "it was cancelled, and not by netspy")
+        elif (error := task.exception()) is None:
             return
-        error = task.exception()
-        if error is None:
-            return
-        if isinstance(error, StoreLostError):
+        elif isinstance(error, StoreLostError):
             self._store_lost(str(error))
         elif isinstance(error, NetspyError):
             self.stop(str(error), outcome="failed")
         else:
-            self._log.error("internal error in {}: {}", task.get_name(), what(error))
-            self.stop(f"internal error in {task.get_name()}: {what(error)}", outcome="failed")
+            self._part_broke(task.get_name(), what(error))
+
+    def _part_broke(self, name: str, why: str) -> None:
+        if not self._leaving:
+            self._log.error("internal error in {}: {}", name, why)
+            self.stop(f"internal error in {name}: {why}", outcome="failed")
 
     # -- events from other parts -----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from netspy import crash
 from netspy.engine.contract import CountersLike, LoggerLike
 from netspy.engine.waiting import Waiters
+from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import Lease, NewEntry, Settlement, TaskMark
 
@@ -148,10 +149,12 @@ class Outbox:
     async def _run(self) -> None:
         try:
             await self._write()
-        except Exception as error:
+        except BaseException as error:
+            # Nobody will write any more: don't leave them waiting. A cancellation must not look like their own.
+            told = error if isinstance(error, Exception) else SpiderError("the node's writing task has ended")
             for put in (*self._putting, *self._puts):
                 if not put.future.done():
-                    put.future.set_exception(error)  # nobody will write any more: don't leave them waiting
+                    put.future.set_exception(told)
             self._no_longer_busy()
             raise
 

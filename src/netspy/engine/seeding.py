@@ -13,11 +13,12 @@ from netspy.engine.callbacks import kind_of
 from netspy.engine.contract import LoggerLike
 from netspy.engine.item_buffer import ItemBuffer
 from netspy.engine.outbox import Outbox
-from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, user_line
+from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator
 from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import NewEntry, SeedGrant
-from netspy.observe.faults import what
+from netspy.observe.faults import user_line, what
+from netspy.raised import failure
 
 _CHUNK = 500
 _BUFFERED = 2000
@@ -72,7 +73,7 @@ class Seeder:
         self._condition = threading.Condition()
         self._drawing_done = False
         self._drawing = False  # a thread is in start_requests
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self.seeds = 0  # handed over so far
         self.error: str | None = None  # why start_requests failed
 
@@ -176,10 +177,10 @@ class Seeder:
                     await self._pause_if_ahead()
                 if self._stop:
                     break
-        except (SeedLockLostError, SeedsLostError, asyncio.CancelledError):
+        except (SeedLockLostError, SeedsLostError):
             raise
-        except Exception as error:
-            self._error = error
+        except BaseException as caught:
+            self._error = failure(caught)
         await self._hand_over(out, token)
 
     def _seeds_of(self, result: Any) -> Iterator[Any]:
@@ -211,8 +212,8 @@ class Seeder:
                     self._size += len(out)
         except _Stopped:
             pass
-        except BaseException as error:
-            self._error = error
+        except BaseException as caught:
+            self._error = failure(caught)
         finally:
             self._drawing_done = True
             self._drawing = False

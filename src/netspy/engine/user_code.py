@@ -17,8 +17,9 @@ from netspy.engine.item_buffer import ItemBuffer
 from netspy.engine.outbox import Outbox
 from netspy.engine.page import Page
 from netspy.engine.threads import CallbackPool
-from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, failure, is_async, user_line
-from netspy.observe.faults import what
+from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, is_async
+from netspy.observe.faults import user_line, what
+from netspy.raised import failure
 
 
 class UserCode:
@@ -78,8 +79,8 @@ class UserCode:
         if await self._validated(page, out):
             try:
                 result = page.function(page.request, page.response, **(page.request.cb_kwargs or {}))
-            except Exception as error:
-                out.error = error
+            except BaseException as caught:
+                out.error = failure(caught)
             else:
                 await self._drain(page, out, result)
         return out
@@ -99,8 +100,8 @@ class UserCode:
                 out.later = result
                 return out
             page.iterator = as_iterator(result)
-        except (Exception, SystemExit) as error:
-            out.error = failure(error)
+        except BaseException as caught:
+            out.error = failure(caught)
             return out
         return self._draw(page, out) if page.iterator is not None else out
 
@@ -114,8 +115,8 @@ class UserCode:
         sort = self._sorter.sort
         try:
             out.more = draw(page.iterator, lambda value: sort(out, value, origin), out.__len__, self._chunk)
-        except (Exception, SystemExit) as error:
-            out.error = failure(error)
+        except BaseException as caught:
+            out.error = failure(caught)
         return out
 
     async def _drain(self, page: Page, out: Yielded, result: Any) -> None:
@@ -132,8 +133,8 @@ class UserCode:
             else:
                 for one in as_iterator(await result) or ():
                     self._sorter.sort(out, one, origin)
-        except (Exception, SystemExit) as error:
-            out.error = failure(error)
+        except BaseException as caught:
+            out.error = failure(caught)
 
     # -- hooks -----------------------------------------------------------------------------------------------
 
@@ -147,8 +148,8 @@ class UserCode:
                 out.verdict = await validate(page.request, page.response)
             else:
                 out.verdict = await self._pool.call(lambda: validate(page.request, page.response))
-        except (Exception, SystemExit) as error:
-            out.error = failure(error)
+        except BaseException as caught:
+            out.error = failure(caught)
             return False
         return out.verdict is not False
 
@@ -182,7 +183,7 @@ class UserCode:
             elif later is not None:
                 for value in as_iterator(await later) or ():
                     self._sorter.sort(out, value, origin)
-        except (Exception, SystemExit) as caught:
+        except BaseException as caught:
             error = failure(caught)
             self._counters.inc("callback_error")
             place = f"{origin.label} ({user_line(error)})"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from netspy.engine.callbacks import Callbacks
 from netspy.engine.complaints import Complaints
 from netspy.engine.contract import CountersLike, LoggerLike
-from netspy.errors import InvalidUrlError, ItemError, SerializationError, SpiderError
+from netspy.errors import InvalidUrlError, ItemError, SerializationError
 from netspy.messages.callbacks import callback_problem, name_of
 from netspy.messages.entry import NewEntry
 from netspy.messages.item import Item
@@ -23,7 +23,8 @@ from netspy.messages.records import class_path, fields_of, is_record, raw_row, r
 from netspy.messages.request import Request
 from netspy.messages.row import Row
 from netspy.messages.urls import require_http
-from netspy.observe.faults import what
+from netspy.observe.faults import user_line, what
+from netspy.raised import failure
 
 _FETCHABLE = ("http://", "https://")
 _BAD_URLS_REMEMBERED = 2000
@@ -163,8 +164,8 @@ class Sorter:
     def _call(self, function: Callable[[], Any], origin: Origin) -> None:
         try:
             result = function()
-        except Exception as error:
-            self._refuse(origin, f"yielded {_short(function)}, which raised {_told(error)}")
+        except BaseException as caught:
+            self._refuse(origin, f"yielded {_short(function)}, which raised {_told(failure(caught))}")
         else:
             if inspect.iscoroutine(result):
                 result.close()
@@ -249,10 +250,11 @@ class Sorter:
         try:
             out.rows.append(Out(*row_of(item, validate=self._validate, mark=self._filter_items)))
             return
-        except ItemError as error:
-            told = f"yielded an item that can't be stored: {error}"
-            why = str(error)
-        except Exception as error:  # the item's own pre_to_db
+        except ItemError as refused:
+            told = f"yielded an item that can't be stored: {refused}"
+            why = str(refused)
+        except BaseException as caught:  # the item's own pre_to_db
+            error = failure(caught)
             told = f"yielded {type(item).__name__}, whose pre_to_db raised {_told(error)}"
             why = f"pre_to_db raised {_told(error)}"
         self._complain(origin, f"{told}; it is dead-lettered")
@@ -294,23 +296,3 @@ def draw(iterator: Any, sort: Callable[[Any], None], size: Callable[[], int], li
         if size() >= limit or (time.monotonic() > until and size()):
             return True
     return False
-
-
-def failure(error: BaseException) -> Exception:
-    """What user code raised, as an error. `sys.exit()` in it must not end the process in the middle of its work."""
-    if isinstance(error, Exception):
-        return error
-    told = SpiderError(f"sys.exit({error}) was called; call self.stop() to end the crawl")
-    return told.with_traceback(error.__traceback__)
-
-
-def user_line(error: BaseException) -> str:
-    """`main.py:14` of the last frame outside netspy, for one-line reports."""
-    place = ""
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if "/netspy/" not in code.co_filename.replace("\\", "/") or not place:
-            place = f"{code.co_filename.rsplit('/', 1)[-1]}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return place or "?"

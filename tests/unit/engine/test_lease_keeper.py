@@ -6,6 +6,7 @@ import asyncio
 import threading
 from contextlib import asynccontextmanager
 
+import pytest
 from loguru import logger
 
 from netspy.engine.lease_keeper import LeaseKeeper
@@ -38,6 +39,28 @@ async def until(condition):
             await asyncio.sleep(0.01)
 
 
+def keeper_of(store, **parts):
+    return LeaseKeeper(
+        store,
+        **{
+            "settings": Settings(HEARTBEAT_INTERVAL=0.1, HEARTBEAT_STALE=1.0),
+            "held": {},
+            "report": lambda: BeatReport(0, 0, {}),
+            "loop": asyncio.get_running_loop(),
+            "logger": logger,
+            "history": lambda: None,
+            "on_rejoined": lambda: None,
+            "on_store_lost": lambda why: None,
+            "on_broken": lambda why: None,
+            "on_nodes": lambda live: None,
+            "on_poison": lambda n: None,
+            "on_taken_over": lambda n: None,
+            "paused": None,
+            **parts,
+        },
+    )
+
+
 async def test_a_claim_that_waits_for_the_store_keeps_no_heartbeat_waiting_and_claims_go_on_afterwards():
     store, claiming = Store(), asyncio.Lock()
     history, entered, left = ["first"], [0], [0]
@@ -52,21 +75,7 @@ async def test_a_claim_that_waits_for_the_store_keeps_no_heartbeat_waiting_and_c
         finally:
             left[0] += 1
 
-    keeper = LeaseKeeper(
-        store,
-        settings=Settings(HEARTBEAT_INTERVAL=0.1, HEARTBEAT_STALE=1.0),
-        held={},
-        report=lambda: BeatReport(0, 0, {}),
-        loop=asyncio.get_running_loop(),
-        logger=logger,
-        history=lambda: history[0],
-        on_rejoined=lambda: None,
-        on_store_lost=lambda why: None,
-        on_nodes=lambda live: None,
-        on_poison=lambda n: None,
-        on_taken_over=lambda n: None,
-        paused=paused,
-    )
+    keeper = keeper_of(store, history=lambda: history[0], paused=paused)
     keeper.start()
     try:
         await until(lambda: store.beats >= 2)
@@ -82,3 +91,39 @@ async def test_a_claim_that_waits_for_the_store_keeps_no_heartbeat_waiting_and_c
     finally:
         keeper.stop()
         await asyncio.to_thread(keeper.join, 5)
+
+
+@pytest.mark.parametrize("error", [SystemExit, MemoryError])
+async def test_a_keeper_that_ends_by_itself_says_so_and_closes_its_store_hv_07(error):
+    told, closed = asyncio.Event(), []
+
+    class Broken(Store):
+        def close(self):
+            closed.append(True)
+
+    keeper = keeper_of(Broken(), on_broken=lambda why: told.set())
+    keeper._watch_loop = lambda: (_ for _ in ()).throw(error)
+    keeper.start()
+    async with asyncio.timeout(20):
+        await told.wait()
+    await asyncio.to_thread(keeper.join, 5)
+    assert closed
+
+
+async def test_a_keeper_that_is_told_to_stop_has_not_broken():
+    told = []
+    store = Store()
+    keeper = keeper_of(store, on_broken=told.append)
+    keeper.start()
+    await until(lambda: store.beats)
+    keeper.stop()
+    await asyncio.to_thread(keeper.join, 5)
+    await asyncio.sleep(0)
+    assert told == []
+
+
+async def test_what_blocks_the_loop_is_named_in_a_folder_called_netspy_too_hv_13(tmp_path):
+    names = {"keeper": keeper_of(Store())}
+    text = "def parse():\n    return keeper._culprit()\n"
+    exec(compile(text, str(tmp_path / "netspy/main.py"), "exec"), names)
+    assert names["parse"]() == "parse (main.py:2)"

@@ -1,7 +1,6 @@
 """What a callback may yield, and what becomes of it: frontier entries, rows, or a report that names the line."""
 
 import datetime as dt
-import re
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -10,8 +9,7 @@ import pydantic
 import pytest
 
 from netspy.engine.callbacks import Callbacks
-from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw, failure, user_line
-from netspy.errors import RequestError, SpiderError
+from netspy.engine.yields import Origin, Sorter, Yielded, as_iterator, draw
 from netspy.messages.item import Item, UpdateItem
 from netspy.messages.request import Request
 from netspy.messages.row import Row
@@ -307,18 +305,3 @@ def test_drawing_stops_at_the_limit_and_says_whether_there_may_be_more():
     assert got == [0, 1, 2]
     assert not draw(values, got.append, got.__len__, 10)
     assert got == [0, 1, 2, 3, 4]
-
-
-def test_user_line_is_the_last_frame_of_the_users_code():
-    with pytest.raises(RequestError) as raised:
-        Request("http://example.com/", priority="high")
-    assert re.fullmatch(r"test_yields\.py:\d+", user_line(raised.value))
-    assert user_line(ValueError("never raised")) == "?"
-
-
-def test_sys_exit_is_an_error_like_others():
-    made = failure(SystemExit(3))
-    assert isinstance(made, SpiderError)
-    assert "self.stop()" in str(made)
-    kept = ValueError("x")
-    assert failure(kept) is kept
