@@ -384,7 +384,7 @@ def test_a_middleware_that_can_not_be_closed_is_told_ho_01(home, error, capsys, 
     assert "Closing.close (test_air_raised.py:" in capsys.readouterr().err
 
 
-@EACH
+@pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, Own])
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("method", ["open", "save_items", "is_away", "close"])
 def test_a_pipeline_that_raises_loses_no_row_and_ends_no_run_ho_01(home, error, is_async, method):
