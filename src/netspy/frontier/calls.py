@@ -51,6 +51,15 @@ class DedupPlan(NamedTuple):
         return [self.keys.layout, self.keys.count, self.keys.exact, *self.keys.bloom]
 
 
+class Mark(NamedTuple):
+    """What a put says of a task: see `TaskMark`. `closing`: its text, or b""; `history`: that of its first requests."""
+
+    task: str
+    fed: bool
+    closing: bytes
+    history: str
+
+
 def script(name: str) -> Script:
     """A script of the frontier."""
     return load(FOLDER, name)
@@ -140,16 +149,16 @@ class Calls:
         op: int,
         entries: Sequence[Packed],
         seed_token: str | None,
-        marks: Sequence[tuple[str, bool, bytes]] = (),
+        marks: Sequence[Mark] = (),
     ) -> Call:
-        """Deduplicate and enqueue. `marks`: (task, fed, closing text or b"")."""
+        """Deduplicate and enqueue."""
         args = self._head(shared, member, now)
         args += [op, *self._dedup_args(), seed_token or "", len(entries)]
         for entry in entries:
             args += [entry.id, entry.site, priority_text(entry.priority), entry.body]
         args.append(len(marks))
-        for task, fed, closing in marks:
-            args += [task, int(fed), closing]
+        for task, fed, closing, history in marks:
+            args += [task, int(fed), closing, history]
         k = self.keys
         return Call(
             script("put"),
@@ -282,9 +291,12 @@ class Calls:
             script("sweep"), self._node_keys(k.queued, k.inflight, k.failed, k.tasks, k.closing), args
         )
 
-    def opened(self, tasks: Sequence[str]) -> Call:
-        """Which tasks still have requests."""
-        return Call(script("opened"), [self.keys.tasks], ["", *tasks])
+    def opened(self, shared: Shared, member: Member, tasks: Sequence[tuple[str, str | None]]) -> Call:
+        """Which tasks still have requests: (task, history under which it was put or None)."""
+        args = self._head(shared, member, "")
+        for task, history in tasks:
+            args += [task, history or ""]
+        return Call(script("opened"), self._node_keys(self.keys.tasks), args)
 
     def forget(
         self, shared: Shared, member: Member, now: str, whose: str, *, own: bool, gone: bool = False

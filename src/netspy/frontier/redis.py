@@ -24,7 +24,18 @@ from netspy.frontier.membership import NotRegisteredError, StaleOperationError
 from netspy.frontier.seed_lock import SeedLock
 from netspy.frontier.session import Session, package_version
 from netspy.frontier.writes import ENTRIES_PER_CALL, Writes
-from netspy.messages.entry import Claimed, Counts, Lease, NewEntry, SeedGrant, Settled, Settlement, TaskMark
+from netspy.messages.entry import (
+    Claimed,
+    Counts,
+    Lease,
+    NewEntry,
+    OpenTasks,
+    SeedGrant,
+    Settled,
+    Settlement,
+    TaskMark,
+    TaskState,
+)
 from netspy.policy.bloom import MAX_LAYER_BYTES
 from netspy.policy.failed_record import pack_failed
 from netspy.redisio.keys import RunKeys
@@ -349,12 +360,14 @@ class RedisFrontier:
             tasks_failed=int(reply[14]),
         )
 
-    async def open_tasks(self, tasks: Sequence[str]) -> list[int]:
+    async def open_tasks(self, tasks: Sequence[tuple[str, str | None]]) -> OpenTasks:
         """See the contract."""
+        session = self._session
         if not tasks:
-            return []
-        reply = await self._run_waiting(self._calls.opened(tasks))
-        return [digit - 48 for digit in reply]
+            return OpenTasks([], self.history)
+        reply = await session.ask(lambda member: self._calls.opened(session.shared, member, tasks))
+        session.follow(reply[2])
+        return OpenTasks([TaskState(digit - 48) for digit in reply[1]], reply[2].decode())
 
     async def seed_acquire(self) -> SeedGrant:
         """See the contract. *failed* is tried again only by a node's first call, when no other node lives."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from netspy.frontier.calls import Mark
 from netspy.frontier.contract import SeedLockLostError
 from netspy.frontier.dedup import ConfirmedCache, FillWatch, RequestFilter, asked, told
 from netspy.frontier.entry_format import Packed
@@ -83,9 +84,10 @@ class Writes:
         task may look finished between two pieces.
         """
         flags: list[bool] = []
+        history = self._session.shared.history
         sent = pieces(entries) or ([()] if tasks else [])
         for number, piece in enumerate(sent, 1):
-            marks = self._marks(tasks, last=number == len(sent))
+            marks = self._marks(tasks, history, last=number == len(sent))
             fresh = await self._fresh(piece, cached=seed_token is None)
             chosen = [self._packed(e) for e, new in zip(piece, fresh, strict=True) if new]
             if not chosen and seed_token is None and not marks:
@@ -103,7 +105,7 @@ class Writes:
         return flags
 
     def _putting(
-        self, chosen: list[Packed], seed_token: str | None, marks: Sequence[tuple[str, bool, bytes]]
+        self, chosen: list[Packed], seed_token: str | None, marks: Sequence[Mark]
     ) -> Callable[[Member, int], Call]:
         session = self._session
 
@@ -112,14 +114,14 @@ class Writes:
 
         return build
 
-    def _marks(self, tasks: Sequence[TaskMark], *, last: bool) -> list[tuple[str, bool, bytes]]:
+    def _marks(self, tasks: Sequence[TaskMark], history: str, *, last: bool) -> list[Mark]:
         marks = []
         for mark in tasks:
             text = b""
             if mark.closing is not None:
                 closing = self._packed(mark.closing)
                 text = (b"f" if mark.only_failed else b"a") + closing.site.encode() + closing.payload
-            marks.append((mark.task, mark.fed and last, text))
+            marks.append(Mark(mark.task, mark.fed and last, text, mark.history or history))
         return marks
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
