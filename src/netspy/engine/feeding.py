@@ -95,9 +95,8 @@ class Feeder:
         self._stopping = False
         self._in_hand: dict[str, Task] = {}  # taken, not all requests in the frontier yet
         self._held: dict[str, _Put] = {}  # in the frontier, and the source wants to know of the end
-        self._later: list[
-            tuple[float, Task]
-        ] = []  # task_requests raised, or the store went back: drawn again
+        # task_requests raised, or the store went back to an earlier state: drawn again at that time
+        self._later: list[tuple[float, Task]] = []
         self._tries: dict[str, int] = {}
         self._empty_polls = 0
         self._fetch_errors = 0
