@@ -224,15 +224,15 @@ async def test_a_task_whose_first_requests_a_store_may_have_forgotten_is_never_w
 async def test_a_put_in_several_pieces_over_a_change_of_servers_leaves_its_task_open(shared):
     node = await shared.node()
     before = node.history
-    write = node._session.write
+    call = node._session.call
 
-    async def then_another_server(build, *, grows):
-        reply = await write(build, grows=grows)
-        node._session.write = write
+    async def then_another_server(*args, **keywords):
+        reply = await call(*args, **keywords)
+        node._session.call = call
         await goes_back(node)
         return reply
 
-    node._session.write = then_another_server
+    node._session.call = then_another_server
     await node.put([entry(i, task="t/1") for i in range(600)], tasks=[TaskMark("t/1")])
     assert node.history != before, "whoever put it can tell"
     assert (await node.open_tasks([("t/1", None)])).states == [TaskState.FEEDING]

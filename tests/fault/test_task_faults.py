@@ -324,7 +324,7 @@ FORGOTTEN_LATE = FORGOTTEN.replace(
     'if __name__ == "__main__":\n',
     """\
 from netspy.aside import in_thread
-from netspy.tasks.redis_list import RedisTaskList
+from netspy.tasks.redis.list import RedisTaskList
 
 settled = RedisTaskList.settled
 
