@@ -14,10 +14,9 @@ from typing import Any
 from netspy import assembly
 from netspy.engine.batch.master import BatchMaster, MasterEnd
 from netspy.engine.node import Node, force_exit
-from netspy.launch.heeding import heed
 from netspy.launch.observer import cluster_snapshot, cluster_state
+from netspy.launch.signals import ExitSignals, install_stop_handlers
 from netspy.launch.single import config_problem, write_line
-from netspy.launch.stops import Stops
 from netspy.observe import log
 from netspy.observe import summary as summaries
 from netspy.observe.outcome import ExitCode, Outcome, exit_code
@@ -29,7 +28,7 @@ from netspy.settings import Settings
 _SHOW_S = 1.0
 
 
-def run_monitor(spider: Any, *, once: bool, stops: Stops) -> tuple[RunSummary, Settings]:
+def run_monitor(spider: Any, *, once: bool, signals: ExitSignals) -> tuple[RunSummary, Settings]:
     """Be the master until stopped or, with `once`, until a batch has ended. Raises ConfigError, StoreUnavailableError."""
     config_problem(spider, 1)
     loaded = spider.load_settings()
@@ -38,7 +37,7 @@ def run_monitor(spider: Any, *, once: bool, stops: Stops) -> tuple[RunSummary, S
     for warning in loaded.warnings:
         spider.logger.warning("{}", warning)
     spider.begin_run()
-    before = Stops()
+    before = ExitSignals()
     with assembly.embedded_store(spider, settings) as settings:
         factory: Callable[[], asyncio.AbstractEventLoop] | None = None
         if sys.platform != "win32":
@@ -46,10 +45,12 @@ def run_monitor(spider: Any, *, once: bool, stops: Stops) -> tuple[RunSummary, S
 
             factory = uvloop.new_event_loop
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(_run(spider, settings, once, before, stops)), settings
+            return runner.run(_run(spider, settings, once, before, signals)), settings
 
 
-async def _run(spider: Any, settings: Settings, once: bool, before: Stops, stops: Stops) -> RunSummary:
+async def _run(
+    spider: Any, settings: Settings, once: bool, before: ExitSignals, signals: ExitSignals
+) -> RunSummary:
     from netspy.assembly.batch import build_master, in_process
 
     loop = asyncio.get_running_loop()
@@ -88,21 +89,21 @@ async def _run(spider: Any, settings: Settings, once: bool, before: Stops, stops
         if worker is not None:
             worker.stop(name, number)
 
-    seen, unheed = heed(stop, forced)
+    seen, uninstall = install_stop_handlers(stop, forced)
     spider._running = _Stopper(built.master, loop)  # noqa: SLF001 - the spider's own handle for stop()
     try:
         async with _panel(spider, settings, lambda: bool(seen)):
             end = await _work(built.master.run(), worker)
     except BaseException:
-        unheed()
-        before.release()
+        uninstall()
+        before.restore()
         raise
     finally:
         spider._running = None  # noqa: SLF001
         await built.queue.close()
         spider.store.close()
-    unheed()
-    stops.hold(bool(seen), forced)
+    uninstall()
+    signals.hold(bool(seen), forced)
     outcome, code = _judged(end)
     return summary_of(outcome, code, end.reason or _told(end), end)
 

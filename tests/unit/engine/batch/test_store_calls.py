@@ -30,7 +30,7 @@ class Away:
 
 async def test_an_outage_is_waited_for_with_one_alert_and_one_line_at_its_end():
     on_table, env, _ = calls()
-    assert await on_table.call(Away(1)) == 7
+    assert await asyncio.gather(on_table.call(Away(1)), on_table.call(Away(1))) == [7, 7]
     assert env.alert == [
         ("batch_store_away", "the database is away; the master tries again until it answers")
     ]
