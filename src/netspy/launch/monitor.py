@@ -6,13 +6,14 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 from netspy import assembly
-from netspy.engine.batch.master import PatrolEnd
+from netspy.assembly.contract import TableSpider
+from netspy.engine.batch.master import Patrol, PatrolEnd
 from netspy.engine.node import Node, force_exit
 from netspy.launch.heeding import heed
 from netspy.launch.observer import cluster_snapshot, cluster_state
@@ -29,7 +30,7 @@ from netspy.settings import Settings
 _SHOW_S = 1.0
 
 
-def run_monitor(spider: Any, *, once: bool, stops: Stops) -> tuple[RunSummary, Settings]:
+def run_monitor(spider: TableSpider, *, once: bool, stops: Stops) -> tuple[RunSummary, Settings]:
     """Be the master until stopped or, with `once`, until a batch has ended. Raises ConfigError, StoreUnavailableError."""
     config_problem(spider, 1)
     loaded = spider.load_settings()
@@ -49,7 +50,9 @@ def run_monitor(spider: Any, *, once: bool, stops: Stops) -> tuple[RunSummary, S
             return runner.run(_run(spider, settings, once, before, stops)), settings
 
 
-async def _run(spider: Any, settings: Settings, once: bool, before: Stops, stops: Stops) -> RunSummary:
+async def _run(
+    spider: TableSpider, settings: Settings, once: bool, before: Stops, stops: Stops
+) -> RunSummary:
     from netspy.assembly.batch import build_patrol, in_process
 
     loop = asyncio.get_running_loop()
@@ -108,7 +111,9 @@ async def _run(spider: Any, settings: Settings, once: bool, before: Stops, stops
 
 
 @asynccontextmanager
-async def _panel(spider: Any, settings: Settings, stopping: Callable[[], bool]) -> AsyncIterator[None]:
+async def _panel(
+    spider: TableSpider, settings: Settings, stopping: Callable[[], bool]
+) -> AsyncIterator[None]:
     """On a terminal: the batch and the workers. Elsewhere the patrol's own log lines tell how far it is."""
     shown = make_progress(settings)
     if not isinstance(shown, PanelProgress):
@@ -123,7 +128,9 @@ async def _panel(spider: Any, settings: Settings, stopping: Callable[[], bool]) 
         shown.close()
 
 
-async def _show(shown: PanelProgress, spider: Any, settings: Settings, stopping: Callable[[], bool]) -> None:
+async def _show(
+    shown: PanelProgress, spider: TableSpider, settings: Settings, stopping: Callable[[], bool]
+) -> None:
     from netspy.assembly.shared import SharedView, scope_of
 
     view = SharedView(settings, scope_of(spider, settings))
@@ -149,7 +156,7 @@ async def _show(shown: PanelProgress, spider: Any, settings: Settings, stopping:
         await view.close()
 
 
-async def _work(patrol: Any, worker: _Worker | None) -> PatrolEnd:
+async def _work(patrol: Coroutine[Any, Any, PatrolEnd], worker: _Worker | None) -> PatrolEnd:
     """The patrol's end. The worker beside it starts with it and is stopped after it."""
     end: PatrolEnd
     if worker is None:
@@ -173,7 +180,7 @@ async def _work(patrol: Any, worker: _Worker | None) -> PatrolEnd:
 class _Worker:
     """A worker node beside the master."""
 
-    def __init__(self, spider: Any, settings: Settings) -> None:
+    def __init__(self, spider: TableSpider, settings: Settings) -> None:
         import msgspec
 
         self._built = assembly.build(spider, msgspec.structs.replace(settings, SPIDER_KEEP_ALIVE=True))
@@ -203,7 +210,7 @@ class _Worker:
 class _Stopper:
     """The spider's own handle for `stop()`."""
 
-    def __init__(self, patrol: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, patrol: Patrol, loop: asyncio.AbstractEventLoop) -> None:
         self._patrol = patrol
         self._loop = loop
 

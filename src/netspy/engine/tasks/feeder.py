@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from netspy import crash
-from netspy.engine.contract import CountersLike
+from netspy.engine.contract import CountersLike, SpiderLike
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.page.item_buffer import ItemBuffer
 from netspy.engine.page.output import Sorter, failure, user_line
@@ -49,7 +49,7 @@ class Feeder:
         self,
         parts: TaskParts,
         *,
-        spider: Any,
+        spider: SpiderLike,
         settings: Settings,
         frontier: Frontier,
         outbox: Outbox,
@@ -92,7 +92,6 @@ class Feeder:
         self._said_nothing = False
         self._drawing = TaskDrawing(
             parts,
-            spider=spider,
             ahead=settings.SPIDER_SEED_AHEAD,
             standing=standing,
             outbox=outbox,

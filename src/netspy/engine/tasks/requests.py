@@ -36,7 +36,6 @@ class TaskDrawing:
         self,
         parts: TaskParts,
         *,
-        spider: Any,
         ahead: int,
         standing: Standing,
         outbox: Outbox,
@@ -51,7 +50,7 @@ class TaskDrawing:
         """
         self._parts = parts
         self._reusable = getattr(parts.source, "reusable", False)
-        self._spider = spider
+        self._spider = parts.spider
         self._ahead = ahead
         self._standing = standing
         self._outbox = outbox
