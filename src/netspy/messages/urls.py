@@ -160,11 +160,6 @@ def host_of(url: str) -> str:
     return _authority(url).host
 
 
-def netloc_of(url: str) -> str:
-    """The host, with the port where it isn't the scheme's default. Raises InvalidUrlError."""
-    return _authority(url).netloc
-
-
 def site_of(url: str) -> str:
     """8 hex digits that stand for the host and a port other than the default. Raises InvalidUrlError."""
     return _authority(url).site
@@ -214,7 +209,6 @@ def compile_ignore(patterns: Iterable[str]) -> Ignore | None:
 
 class _Authority(NamedTuple):
     host: str
-    netloc: str
     site: str
 
 
@@ -236,9 +230,8 @@ def _parsed_authority(url: str) -> _Authority:
     import ada_url
 
     parsed = ada_url.parse_url(url, ("hostname", "host", "protocol"))
-    netloc = parsed["host"]
-    site = blake2b((netloc or parsed["protocol"]).encode(), digest_size=4).hexdigest()
-    return _Authority(parsed["hostname"], netloc, site)
+    site = blake2b((parsed["host"] or parsed["protocol"]).encode(), digest_size=4).hexdigest()
+    return _Authority(parsed["hostname"], site)
 
 
 _cached_authority = lru_cache(maxsize=16384)(_parsed_authority)
