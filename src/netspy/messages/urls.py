@@ -97,10 +97,9 @@ def canonical(url: str, ignore: Ignore | None = None) -> str:
 def wire(url: str) -> str:
     """What goes out: the URL byte for byte, without fragment.
 
-    Escapes are never made, undone or re-spelled where the URL can be sent as it is, and a stray % stays. Only
-    what can't be sent is changed, as a browser does it: white space and non-ASCII are escaped (UTF-8), dot
-    segments resolved, the host lower-cased and put through IDNA (UTS 46, non-transitional). Raises
-    InvalidUrlError.
+    Escapes are never made, undone or re-spelled where the URL can be sent as it is, and a stray % stays. Only what
+    can't be sent is changed, as a browser does it: white space and non-ASCII are escaped (UTF-8), dot segments
+    resolved, the host lower-cased and put through IDNA (UTS 46, non-transitional). Raises InvalidUrlError.
     """
     given = url
     if "#" in url:
@@ -168,9 +167,8 @@ def site_of(url: str) -> str:
 def add_params(url: str, params: Any) -> str:
     """`url` with `params` behind the query it has, in front of its fragment.
 
-    `params` is a mapping, pairs, or a query string that is added as it is. A list or tuple repeats its name;
-    None leaves a parameter out; True and False are written true and false. Raises RequestError for other
-    types.
+    `params` is a mapping, pairs, or a query string that is added as it is. A list or tuple repeats its name; None
+    leaves a parameter out; True and False are written true and false. Raises RequestError for other types.
     """
     if params is None:
         return url

@@ -184,7 +184,7 @@ class BaseParser:
         return run_single(self).summary
 
     def begin_run(self) -> None:
-        """Called at each start: a further run of the same object counts from nought."""
+        """Called at each start: a further run of the same object counts from zero."""
         if self._runs:
             self.counters = Counters()
         self._runs += 1
