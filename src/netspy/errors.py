@@ -1,4 +1,6 @@
-"""Every exception that netspy raises. Import them from :mod:`netspy` or :mod:`netspy.exceptions`.
+"""Every exception of netspy. Import them from :mod:`netspy` or :mod:`netspy.exceptions`.
+
+`reserved`: raised by nothing yet; the name is for what is not built, and user code may raise it.
 
 NetspyError
 ├── ConfigError                 a setting, an argument or a store that can't be used as given   (exit 3)
@@ -7,15 +9,15 @@ NetspyError
 │   └── StoreUnavailableError   the store did not answer for longer than allowed
 ├── SpiderError                 the spider's own code or declaration is at fault
 │   ├── UnknownCallbackError    a callback name that the spider doesn't have
-│   ├── BadYieldError           a callback yielded what netspy can't take
-│   └── SeedingError            start_requests raised                                           (exit 4)
+│   ├── BadYieldError           reserved: a callback yielded what netspy can't take (told in the log)
+│   └── SeedingError            reserved: start_requests raised (the run ends as seeding_failed) (exit 4)
 ├── RequestError                one request can't be made or didn't succeed
 │   ├── InvalidUrlError         the URL doesn't parse, or its scheme can't be fetched
 │   ├── SerializationError      a value in the request can't travel between processes
 │   ├── DownloadError           the fetch failed; `.reason` names how, `.retryable` says whether to try again
 │   │   └── ResponseTooLargeError
 │   ├── HttpStatusError         the answer's status is not accepted
-│   ├── AntiBotError  ProxyUnavailableError  UserUnavailableError
+│   ├── AntiBotError  ProxyUnavailableError  UserUnavailableError   reserved: proxy and account pools
 │   └── CallbackTimeoutError    a callback ran past SPIDER_TASK_MAX_SECONDS
 ├── ContentTypeRejectedError    the content type isn't in ALLOWED_CONTENT_TYPES
 ├── ResponseError               the response can't be read as asked (e.g. `.json()` of HTML)
@@ -25,7 +27,7 @@ NetspyError
 ├── ItemError                   an item can't be stored as it is
 ├── PipelineError               a pipeline failed
 │   └── RowsFailedError         some rows of a batch are not stored, the others are
-└── DedupError                  the dedup filter can't be used
+└── DedupError                  reserved: the dedup filter can't be used (today: ConfigError)
 """
 
 from __future__ import annotations
@@ -69,11 +71,11 @@ class UnknownCallbackError(SpiderError):
 
 
 class BadYieldError(SpiderError):
-    """A callback yielded something that is neither Request, item, dict, callable, None nor a list of these."""
+    """Reserved. A callback yielded something that is neither Request, item, dict, callable, None nor a list of these."""
 
 
 class SeedingError(SpiderError):
-    """`start_requests` raised; what it had yielded is crawled, the run counts as failed."""
+    """Reserved. `start_requests` raised; what it had yielded is crawled, the run counts as failed."""
 
 
 class RequestError(NetspyError):
@@ -118,15 +120,15 @@ class HttpStatusError(RequestError):
 
 
 class AntiBotError(RequestError):
-    """The page is an anti-bot challenge."""
+    """Reserved. The page is an anti-bot challenge."""
 
 
 class ProxyUnavailableError(RequestError):
-    """No proxy can be had."""
+    """Reserved. No proxy can be had."""
 
 
 class UserUnavailableError(RequestError):
-    """No account can be had from the user pool."""
+    """Reserved. No account can be had from the user pool."""
 
 
 class CallbackTimeoutError(RequestError):
@@ -182,4 +184,4 @@ class RowsFailedError(PipelineError):
 
 
 class DedupError(NetspyError):
-    """The dedup filter can't be used."""
+    """Reserved. The dedup filter can't be used."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from netspy.assembly.contract import AnySpider, StoreParts, is_list, is_shared, is_table
+from netspy.engine.contract import DeadLettersLike
 from netspy.engine.control import Ended
 from netspy.engine.node import Node
 from netspy.engine.parts import NodeState, Parts, TaskParts
@@ -26,6 +28,7 @@ from netspy.pipelines.loader import load_pipelines
 from netspy.settings import Settings
 
 if TYPE_CHECKING:
+    from netspy.cluster.status import Status
     from netspy.downloader.contract import Downloader
     from netspy.redisio.embedded.server import EmbeddedRedis
 
@@ -35,13 +38,13 @@ EMBEDDED = "embedded"
 class Built:
     """The parts of one node, with what has to be done around its run."""
 
-    def __init__(self, spider: Any, settings: Settings) -> None:
+    def __init__(self, spider: AnySpider, settings: Settings) -> None:
         self.spider = spider
         self.settings = settings
         self.redis_key = ""
         self.namespace = ""
         self.parts: Parts
-        self.cluster_view: Callable[[], Any] | None = None
+        self.cluster_view: Callable[[], Awaitable[Status]] | None = None
         self._outage_listener: Callable[[bool, float], None] = lambda _away, _seconds: None
         self.async_closers: list[Callable[[], Awaitable[None]]] = []
         self.on_open: Callable[[], None] | None = None
@@ -123,7 +126,7 @@ def bare_download(request: Request) -> Any:
 
 
 @contextmanager
-def embedded_store(spider: Any, settings: Settings) -> Iterator[Settings]:
+def embedded_store(spider: AnySpider, settings: Settings) -> Iterator[Settings]:
     """With REDIS_URL="embedded": the data folder's own server while the block runs. Other settings pass unchanged."""
     if not spider.shared or settings.REDIS_URL != EMBEDDED:
         yield settings
@@ -164,7 +167,7 @@ def _need_redis() -> None:
         raise MissingExtraError("a Spider's queue in Redis", "redis") from None
 
 
-def build(spider: Any, settings: Settings) -> Built:
+def build(spider: AnySpider, settings: Settings) -> Built:
     """Everything one node needs. Raises ConfigError, MissingExtraError."""
     from netspy.downloader.middleware import load_middlewares
 
@@ -188,19 +191,18 @@ def build(spider: Any, settings: Settings) -> Built:
     def alert(kind: str, message: str) -> None:
         alerts.raise_alert(kind, message)
 
-    shared = _shared if spider.shared else _in_memory
-    frontier, keeper, item_filter, resumed = shared(built, spider, settings, alerts, filter_items)
+    store = _store_parts(built, spider, settings, alerts, filter_items)
     tasks = _tasks(built, spider, settings)
     built.parts = Parts(
         spider=spider,
         base=base_of(spider),
         settings=settings,
-        frontier=frontier,
-        keeper=keeper,
+        frontier=store.frontier,
+        keeper=store.keeper,
         make_downloader=lambda: make(settings),
         middlewares=load_middlewares(settings.DOWNLOADER_MIDDLEWARES, settings),
         writer=writer,
-        item_filter=item_filter,
+        item_filter=store.item_filter,
         counters=counters,
         logger=spider.logger,
         alert=alert,
@@ -209,14 +211,14 @@ def build(spider: Any, settings: Settings) -> Built:
         keep_alive=settings.SPIDER_KEEP_ALIVE and spider.shared,
         observe=None,
         observe_every_s=1.0,
-        resumed=resumed,
+        resumed=store.resumed,
         on_open=built.on_open,
         tasks=tasks,
     )
     return built
 
 
-def _storing(spider: Any, settings: Settings) -> tuple[list[Any], type[BatchWriter], bool]:
+def _storing(spider: AnySpider, settings: Settings) -> tuple[list[Any], type[BatchWriter], bool]:
     """The pipelines, what writes to them, and whether items are asked for in the item filter."""
     if spider.item_handler is not None:
         from netspy.pipelines.delivery.handler import HandlerPipeline, HandlerWriter
@@ -226,19 +228,19 @@ def _storing(spider: Any, settings: Settings) -> tuple[list[Any], type[BatchWrit
     return load_pipelines(wanted, settings), BatchWriter, settings.ITEM_FILTER_ENABLE
 
 
-def _tasks(built: Built, spider: Any, settings: Settings) -> TaskParts | None:
-    if spider.kind == "batch":
+def _tasks(built: Built, spider: AnySpider, settings: Settings) -> TaskParts | None:
+    if is_table(spider):
         from netspy.assembly.batch import build_batch
 
         return build_batch(built, spider, settings)
-    if spider.kind == "task":
+    if is_list(spider):
         from netspy.assembly.tasks import build_tasks
 
         return build_tasks(built, spider, settings)
     return None
 
 
-def base_of(spider: Any) -> type:
+def base_of(spider: AnySpider) -> type:
     """The framework's base class of the hooks: the last netspy class before object."""
     for klass in reversed(type(spider).__mro__):
         if klass.__module__.startswith("netspy.spiders"):
@@ -247,7 +249,7 @@ def base_of(spider: Any) -> type:
     raise ConfigError(f"{type(spider).__name__} is no netspy spider; inherit from AirSpider or Spider")
 
 
-def _sender(spider: Any) -> Callable[[str, str], None]:
+def _sender(spider: AnySpider) -> Callable[[str, str], None]:
     import asyncio
     import inspect
 
@@ -262,7 +264,7 @@ def _sender(spider: Any) -> Callable[[str, str], None]:
     return send
 
 
-def _dead_letters(built: Built, spider: Any, settings: Settings, alerts: Alerts) -> Any:
+def _dead_letters(built: Built, spider: AnySpider, settings: Settings, alerts: Alerts) -> DeadLettersLike:
     """The file, or the shared store with the file behind it. Raises ConfigError, MissingExtraError."""
     file = DeadLetterFile(settings.FAILED_ITEM_PATH)
     if not settings.FAILED_ITEM_URL:
@@ -282,7 +284,7 @@ def _dead_letters(built: Built, spider: Any, settings: Settings, alerts: Alerts)
     return SharedLetters(store, file, trouble)
 
 
-def _pipeline_events(built: Built, spider: Any, alerts: Alerts) -> Callable[[PipelineEvent], None]:
+def _pipeline_events(built: Built, spider: AnySpider, alerts: Alerts) -> Callable[[PipelineEvent], None]:
     """What happens to pipelines: alarming events are alerts, the others log lines; what has one cause is said once in a
     while, with how often it came.
     """
@@ -308,21 +310,17 @@ def _pipeline_events(built: Built, spider: Any, alerts: Alerts) -> Callable[[Pip
     return tell
 
 
-def _in_memory(
-    built: Built, spider: Any, settings: Settings, alerts: Alerts, filter_items: bool
-) -> tuple[Any, Any, Any, bool]:
+def _store_parts(
+    built: Built, spider: AnySpider, settings: Settings, alerts: Alerts, filter_items: bool
+) -> StoreParts:
+    if is_shared(spider):
+        _need_redis()
+        from netspy.assembly.shared import build_shared
+
+        return build_shared(built, spider, settings, alerts, filter_items)
     from netspy.assembly.air import build_air
 
     return build_air(built, spider, settings, alerts, filter_items)
-
-
-def _shared(
-    built: Built, spider: Any, settings: Settings, alerts: Alerts, filter_items: bool
-) -> tuple[Any, Any, Any, bool]:
-    _need_redis()
-    from netspy.assembly.shared import build_shared
-
-    return build_shared(built, spider, settings, alerts, filter_items)
 
 
 def __getattr__(name: str) -> Any:

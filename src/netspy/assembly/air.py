@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from netspy.assembly import resume
+from netspy.assembly import Built, resume
+from netspy.assembly.contract import AnySpider, StoreParts
 from netspy.engine.control import Ended
 from netspy.engine.node import Node
 from netspy.errors import ConfigError
@@ -19,9 +20,9 @@ from netspy.settings import Settings
 
 
 def build_air(
-    built: Any, spider: Any, settings: Settings, alerts: Alerts, filter_items: bool
-) -> tuple[Any, Any, Any, bool]:
-    """(frontier, keeper, item filter, resumed)."""
+    built: Built, spider: AnySpider, settings: Settings, alerts: Alerts, filter_items: bool
+) -> StoreParts:
+    """Raises ConfigError for a file that can't be written and for a DEDUP_FILTER that needs Redis."""
 
     def trouble(error: OSError) -> None:
         spider.logger.error(
@@ -47,7 +48,7 @@ def build_air(
 
     built.keep = after
     item_filter = MemoryItemFilter() if filter_items else None
-    return frontier, None, item_filter, seeded
+    return StoreParts(frontier, None, item_filter, seeded)
 
 
 def memory_dedup(settings: Settings, alerts: Alerts) -> dict[str, Any]:
@@ -88,7 +89,9 @@ def fill_message(rate: float, settings: Settings) -> str:
     return f"{text} (DEDUP_INITIAL_CAPACITY={settings.DEDUP_INITIAL_CAPACITY}, {settings.DEDUP_MAX_LAYERS} layers)"
 
 
-def _take_up(spider: Any, frontier: MemoryFrontier, path: Path, settings: Settings) -> resume.Resumed | None:
+def _take_up(
+    spider: AnySpider, frontier: MemoryFrontier, path: Path, settings: Settings
+) -> resume.Resumed | None:
     if not settings.RETRY_FAILED_ON_START:
         if resume.has_unfinished(path):
             aside = resume.set_aside(path)
@@ -113,7 +116,7 @@ def _take_up(spider: Any, frontier: MemoryFrontier, path: Path, settings: Settin
 
 
 def keep_what_is_left(
-    spider: Any,
+    spider: AnySpider,
     frontier: MemoryFrontier,
     failed: resume.FailedFile,
     settings: Settings,

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.aside import SLOW_S, in_thread
+from netspy.assembly import Built
+from netspy.assembly.contract import TableSpider
 from netspy.engine.batch.master import BatchMaster
 from netspy.engine.env import Env
 from netspy.engine.parts import TaskParts
@@ -32,24 +34,24 @@ def make_store(settings: Settings, task_table: str) -> BatchStore:
     return SqlBatchStore.from_settings(settings, task_table)
 
 
-def in_process(spider: Any) -> bool:
+def in_process(spider: TableSpider) -> bool:
     """Whether the task table lives in this process, so that master and worker must, too."""
     return spider.crawls_itself and isinstance(spider.store, MemoryBatchStore)
 
 
-def id_field_of(spider: Any) -> str:
+def id_field_of(spider: TableSpider) -> str:
     """The column of a task row that names the task, as the store has it."""
     name: str = spider.store.id_field or spider.settings.BATCH_TASK_ID_FIELD
     return name
 
 
-def mark_now(spider: Any, task_id: Any, *, ok: bool) -> None:
+def mark_now(spider: TableSpider, task_id: Any, *, ok: bool) -> None:
     """`update_task` outside of a page. Raises SpiderError for an unknown id."""
     if spider.store.mark_tasks([(task_id, DONE if ok else FAILED)]) == [False]:
         raise SpiderError(unknown(spider, [task_id]))
 
 
-def unknown(spider: Any, ids: Sequence[Any]) -> str:
+def unknown(spider: TableSpider, ids: Sequence[Any]) -> str:
     """What to say of ids that the task table doesn't have."""
     named = ", ".join(repr(task_id) for task_id in list(ids)[:5]) + (" …" if len(ids) > 5 else "")
     id_field = id_field_of(spider)
@@ -65,7 +67,7 @@ _COUNTED_KEPT = 20_000
 class Marks:
     """Writes what callbacks report into the task table, many at a time, while their batch is the open one."""
 
-    def __init__(self, spider: Any) -> None:
+    def __init__(self, spider: TableSpider) -> None:
         self._spider = spider
         self._counted: OrderedDict[tuple[int | None, str, int], None] = OrderedDict()
 
@@ -109,7 +111,7 @@ class Marks:
 class _Waiting:
     """Why a worker with nothing to do should stay: a master lives, or tasks are not settled."""
 
-    def __init__(self, spider: Any, source: RedisTaskList, keys: BatchKeys, every_s: float) -> None:
+    def __init__(self, spider: TableSpider, source: RedisTaskList, keys: BatchKeys, every_s: float) -> None:
         self._spider = spider
         self._source = source
         self._keys = keys
@@ -153,7 +155,7 @@ class _Waiting:
 class _PushedTasks(RedisTaskList):
     """What the master has pushed, once the task table is known to be fit."""
 
-    def __init__(self, settings: Settings, keys: BatchKeys, spider: Any, **options: Any) -> None:
+    def __init__(self, settings: Settings, keys: BatchKeys, spider: TableSpider, **options: Any) -> None:
         super().__init__(settings, keys.pending, identify=identify, **options)
         self._store: BatchStore = spider.store
         self._log = spider.logger
@@ -167,13 +169,14 @@ class _PushedTasks(RedisTaskList):
         await super().open()
 
 
-def build_batch(built: Any, spider: Any, settings: Settings) -> TaskParts:
+def build_batch(built: Built, spider: TableSpider, settings: Settings) -> TaskParts:
     """The task side of a worker. Raises ConfigError for a wrong database URL."""
     keys = BatchKeys(built.namespace)
     source = _PushedTasks(settings, keys, spider, on_outage=built.outage)
     built.waiters.append(source.give_up_waiting)
     built.closers.append(spider.store.close)
     return TaskParts(
+        spider=spider,
         source=source,
         adopt=None,
         fetch=None,
@@ -196,7 +199,7 @@ class BuiltMaster(NamedTuple):
 
 
 def build_master(
-    spider: Any, settings: Settings, *, once: bool, on_outage: Callable[[bool, float], None]
+    spider: TableSpider, settings: Settings, *, once: bool, on_outage: Callable[[bool, float], None]
 ) -> BuiltMaster:
     """Everything a master needs. Raises ConfigError for a wrong schedule or Redis URL, MissingExtraError."""
     from netspy.assembly import _need_redis, _sender

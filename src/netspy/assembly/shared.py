@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from netspy.assembly import Built
 from netspy.assembly.air import fill_kind, fill_message
+from netspy.assembly.contract import AnySpider, SharedSpider, StoreParts
 from netspy.cluster.failed import retry_failed
 from netspy.cluster.status import Status, may_alert_async, read_status, read_status_async
 from netspy.errors import NetspyError, SerializationError
@@ -16,6 +18,7 @@ from netspy.frontier.redis.membership import Owner
 from netspy.frontier.redis.session import Events
 from netspy.messages.request import Request
 from netspy.observe.alerts import Alerts
+from netspy.observe.log import Logger
 from netspy.policy.run_scope import RunScope, run_scope
 from netspy.redisio import client as clients
 from netspy.redisio.link import cancellable
@@ -30,15 +33,15 @@ START_NOTICE_S = 2.0
 """So long a start that waits for Redis says nothing."""
 
 
-def scope_of(spider: Any, settings: Settings) -> RunScope:
+def scope_of(spider: SharedSpider, settings: Settings) -> RunScope:
     """The names of the spider's run in Redis. Raises ConfigError."""
     return run_scope(settings, spider.name, spider.redis_key, use_run_id=spider.kind != "batch")
 
 
 def build_shared(
-    built: Any, spider: Any, settings: Settings, alerts: Alerts, filter_items: bool
-) -> tuple[Any, Any, Any, bool]:
-    """(frontier, keeper, item filter, resumed)."""
+    built: Built, spider: SharedSpider, settings: Settings, alerts: Alerts, filter_items: bool
+) -> StoreParts:
+    """Connects nothing yet. Raises ConfigError for a wrong Redis URL, key or DEDUP_FILTER."""
     scope = scope_of(spider, settings)
     built.redis_key = scope.redis_key
     built.namespace = scope.ns
@@ -82,7 +85,9 @@ def build_shared(
 
     built.on_open = opened
     asyncio.get_running_loop().call_later(START_NOTICE_S, waits)
-    return frontier, frontier.keeper(), frontier.item_filter() if filter_items else None, False
+    return StoreParts(
+        frontier, frontier.keeper(), frontier.item_filter() if filter_items else None, resumed=False
+    )
 
 
 class SharedView:
@@ -124,7 +129,7 @@ class SharedView:
 class ClusterView:
     """The cluster's status, blocking: for a parent process and the command line."""
 
-    def __init__(self, spider: Any, settings: Settings) -> None:
+    def __init__(self, spider: SharedSpider, settings: Settings) -> None:
         self.settings = settings
         self.scope = scope_of(spider, settings)
         self.client = clients.sync_client(settings, key=self.scope.job)
@@ -144,7 +149,7 @@ class ClusterView:
         self.client.connection_pool.disconnect()
 
 
-def check_shared(spider: Any, settings: Settings) -> None:
+def check_shared(spider: SharedSpider, settings: Settings) -> None:
     """Whether the spider's names and its Redis can be used. Raises ConfigError, StoreUnavailableError."""
     view = ClusterView(spider, settings)
     began = time.monotonic()
@@ -179,7 +184,7 @@ def fresh_budget(payload: bytes) -> bytes:
     return request.pack()
 
 
-def requeue_failed(spider: Any, settings: Settings, scope: RunScope) -> None:
+def requeue_failed(spider: AnySpider, settings: Settings, scope: RunScope) -> None:
     """RETRY_FAILED_ON_START: move failed requests back to the queue, with a fresh retry budget."""
     client = clients.sync_client(settings, key=scope.job)
 
@@ -198,7 +203,7 @@ def requeue_failed(spider: Any, settings: Settings, scope: RunScope) -> None:
         spider.logger.info("{} failed request(s) of earlier runs are queued again", moved.queued)
 
 
-def _outages(built: Any, spider: Any, settings: Settings) -> Callable[[bool, float], None]:
+def _outages(built: Built, spider: AnySpider, settings: Settings) -> Callable[[bool, float], None]:
     log = spider.logger
 
     def tell(away: bool, seconds: float) -> None:
@@ -217,14 +222,14 @@ def _outages(built: Any, spider: Any, settings: Settings) -> Callable[[bool, flo
     return tell
 
 
-def _waits(log: Any, settings: Settings, what: str = "") -> None:
+def _waits(log: Logger, settings: Settings, what: str = "") -> None:
     log.info(
         "{} does not answer; waiting for it, at most {:g} s (REDIS_START_TIMEOUT)",
         what or hide_password(settings.REDIS_URL), settings.REDIS_START_TIMEOUT,
     )  # fmt: skip
 
 
-def revive_embedded(spider: Any, settings: Settings) -> None:
+def revive_embedded(spider: AnySpider, settings: Settings) -> None:
     """Start the embedded server again if it died: it is ours, so nobody else will. A live one is left alone. Blocks."""
     from netspy.redisio.embedded.server import EmbeddedRedis
 
@@ -235,12 +240,12 @@ def revive_embedded(spider: Any, settings: Settings) -> None:
         spider.logger.warning("{}", error)
 
 
-def _pack(request: Any) -> bytes:
+def _pack(request: Request) -> bytes:
     packed: bytes = request.pack()
     return packed
 
 
-def _memory_full(alerts: Alerts, log: Any, *, full: bool) -> None:
+def _memory_full(alerts: Alerts, log: Logger, *, full: bool) -> None:
     if full:
         alerts.raise_alert(
             "redis_full",
@@ -250,7 +255,7 @@ def _memory_full(alerts: Alerts, log: Any, *, full: bool) -> None:
         log.info("Redis takes new requests again")
 
 
-def _unreadable(spider: Any, alerts: Alerts, n: int) -> None:
+def _unreadable(spider: AnySpider, alerts: Alerts, n: int) -> None:
     for _ in range(n):
         spider.counters.fail("unreadable")
     alerts.raise_alert(

@@ -67,8 +67,8 @@ def make_source(
         raise
     except Exception as error:
         raise ConfigError(
-            f"TASK_SOURCE={wanted!r}: making it raised {what(error)}; a source is made with two values, the settings and "
-            "the name of the task list"
+            f"TASK_SOURCE={wanted!r}: making it raised {what(error)}; a source is made with two values, the "
+            "settings and the name of the task list"
         ) from error
     return whole(made, f"TASK_SOURCE={wanted!r}")
 

@@ -6,6 +6,8 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
+from netspy.assembly import Built
+from netspy.assembly.contract import ListSpider
 from netspy.assembly.sources import make_source, whole
 from netspy.engine.parts import TaskParts
 from netspy.errors import ConfigError
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from netspy.settings import Settings
 
 
-def build_tasks(built: Any, spider: Any, settings: Settings) -> TaskParts:
+def build_tasks(built: Built, spider: ListSpider, settings: Settings) -> TaskParts:
     """The task side of a TaskSpider's node. Raises ConfigError."""
     source = spider.task_source
     if source is None:
@@ -44,6 +46,7 @@ def build_tasks(built: Any, spider: Any, settings: Settings) -> TaskParts:
 
         built.closers.append(tell_of_the_rest)
     return TaskParts(
+        spider=spider,
         source=source,
         adopt=adopt,
         fetch=fetch,
@@ -62,7 +65,7 @@ def _shown(source: Any, settings: Settings) -> str:
     )
 
 
-def push(spider: Any, tasks: Sequence[Any], *, task_key: str | None = None) -> int:
+def push(spider: ListSpider, tasks: Sequence[Any], *, task_key: str | None = None) -> int:
     """Append tasks to a spider's source, from outside a run. Returns how many."""
     from netspy.assembly import embedded_store
     from netspy.assembly.outside import OutsideSource

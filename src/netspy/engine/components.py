@@ -173,13 +173,12 @@ class Components:
         if parts.tasks is None:
             return None
         requests = TaskRequests(
-            env, control, gauge, parts.spider, parts.tasks, self.outbox, self.items, self.collector, self.pool
+            env, control, gauge, parts.tasks, self.outbox, self.items, self.collector, self.pool
         )
         return Feeder(
             env,
             control,
             gauge,
-            parts.spider,
             parts.tasks,
             parts.frontier,
             requests,

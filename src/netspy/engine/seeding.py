@@ -10,6 +10,7 @@ from contextvars import copy_context
 from typing import Any
 
 from netspy import crash
+from netspy.engine.contract import SpiderLike
 from netspy.engine.control import Control
 from netspy.engine.env import Env
 from netspy.engine.gauge import NodeGauge
@@ -49,7 +50,7 @@ class Seeder:
     def __init__(
         self,
         env: Env,
-        spider: Any,
+        spider: SpiderLike,
         frontier: Frontier,
         outbox: Outbox,
         items: ItemBuffer,

@@ -61,8 +61,9 @@ TRANSITIONS: dict[tuple[State, str], State] = {
 class Frontier(Protocol):
     """Called on the event loop. One put and one claim are outstanding per node; back ends serialise them."""
 
-    warnings: list[str]
-    """What to say at start, filled by `open`."""
+    @property
+    def warnings(self) -> list[str]:
+        """What to say at start, filled by `open`."""
 
     async def open(self) -> None:
         """Connect, check owners and key types, and join as a node. Raises ConfigError,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
 
+from netspy.assembly.contract import AnySpider, TableSpider, is_shared
 from netspy.errors import NetspyError
 from netspy.launch.signals import ExitSignals
 from netspy.launch.single import config_problem, failure_summary, run_single, write_line
@@ -21,12 +21,12 @@ class SpiderExit(SystemExit):
         self.summary = summary
 
 
-def start(spider: Any, *, processes: int = 1) -> RunSummary:
+def start(spider: AnySpider, *, processes: int = 1) -> RunSummary:
     """Run to the end, print the human block (stderr) and the summary line, last (`write_line`). See BaseParser.start."""
     return _concluded(spider, lambda signals: _run(spider, processes, signals))
 
 
-def start_monitor(spider: Any, *, once: bool = False) -> RunSummary:
+def start_monitor(spider: TableSpider, *, once: bool = False) -> RunSummary:
     """Be a batch's master to the end, and conclude like `start`. See BatchSpider.start_monitor."""
     from netspy.launch.monitor import run_monitor
 
@@ -40,7 +40,7 @@ def start_monitor(spider: Any, *, once: bool = False) -> RunSummary:
     return _concluded(spider, run)
 
 
-def _concluded(spider: Any, run: Callable[[ExitSignals], tuple[RunSummary, bool, str]]) -> RunSummary:
+def _concluded(spider: AnySpider, run: Callable[[ExitSignals], tuple[RunSummary, bool, str]]) -> RunSummary:
     signals = ExitSignals()
     try:
         summary, wanted, problem = run(signals)
@@ -67,11 +67,11 @@ def _concluded(spider: Any, run: Callable[[ExitSignals], tuple[RunSummary, bool,
         del leaving  # else it lives on in its own traceback, and `signals` can't tell that it was caught
 
 
-def _run(spider: Any, processes: int, signals: ExitSignals) -> tuple[RunSummary, bool, str]:
+def _run(spider: AnySpider, processes: int, signals: ExitSignals) -> tuple[RunSummary, bool, str]:
     """The run's summary, whether its line is wanted, and what kept it from starting."""
     try:
         config_problem(spider, processes)
-        if processes > 1:
+        if processes > 1 and is_shared(spider):  # `config_problem` has refused the others
             from netspy.launch.fleet import run_fleet
 
             summary, settings, problem = run_fleet(spider, processes, signals)

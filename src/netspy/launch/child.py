@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from netspy.assembly.contract import AnySpider
 from netspy.errors import NetspyError
 from netspy.launch.single import failure_summary, leave_at_once, run_single
 from netspy.observe import log
@@ -100,7 +101,7 @@ class Lifeline:
 
 
 def fork(
-    spider: Any, number: int, *, on_terminal: bool, lifeline: Lifeline, close: Iterable[Child] = ()
+    spider: AnySpider, number: int, *, on_terminal: bool, lifeline: Lifeline, close: Iterable[Child] = ()
 ) -> Child:
     """Start node `number`. Call it before this process has threads, and with STOP_SIGNALS blocked.
 
@@ -128,7 +129,7 @@ def fork(
 
 
 def _main(
-    spider: Any,
+    spider: AnySpider,
     number: int,
     result: Connection,
     out: int,

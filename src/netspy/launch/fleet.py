@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from netspy import assembly
+from netspy.assembly.contract import SharedSpider
 from netspy.errors import ConfigError
 from netspy.launch.child import STOP_SIGNALS, Child, Lifeline, fork
 from netspy.launch.observer import run_id_of
@@ -51,7 +52,7 @@ class FleetEnd(NamedTuple):
     error: str = ""
 
 
-def run_fleet(spider: Any, processes: int, exit_signals: ExitSignals | None = None) -> FleetEnd:
+def run_fleet(spider: SharedSpider, processes: int, exit_signals: ExitSignals | None = None) -> FleetEnd:
     """Start `processes` nodes and wait for all of them.
 
     Signals to the parent go to the nodes: the first stops gracefully, the second at once (what still lives after
@@ -107,7 +108,7 @@ def run_fleet(spider: Any, processes: int, exit_signals: ExitSignals | None = No
     return FleetEnd(summary, settings, errors[0] if len(errors) == len(children) else "")
 
 
-def _stopped(spider: Any, settings: Settings, started: datetime, number: int) -> RunSummary:
+def _stopped(spider: SharedSpider, settings: Settings, started: datetime, number: int) -> RunSummary:
     """The run was told to stop before a node was started."""
     name = signal.Signals(number).name
     now = datetime.now(UTC)
@@ -119,7 +120,7 @@ def _stopped(spider: Any, settings: Settings, started: datetime, number: int) ->
     )  # fmt: skip
 
 
-def _start(children: list[Child], spider: Any, processes: int, lifeline: Lifeline) -> None:
+def _start(children: list[Child], spider: SharedSpider, processes: int, lifeline: Lifeline) -> None:
     """Fork the nodes into `children`. If one can't be had, the others are stopped again."""
     # No thread may run here before the last fork: the children would inherit its locks as they stand.
     on_terminal = log.is_terminal(sys.stderr)
@@ -149,7 +150,7 @@ def _held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
-def _wait(children: Sequence[Child], spider: Any, signals: _Signals, watch: Watch) -> None:
+def _wait(children: Sequence[Child], spider: SharedSpider, signals: _Signals, watch: Watch) -> None:
     """Until every process has ended; reports deaths, and start errors that not all of them have."""
     living = list(children)
     errors: dict[str, float] = {}
@@ -187,7 +188,7 @@ def _end_state(children: Sequence[Child]) -> str:
 
 
 def _summed(
-    spider: Any,
+    spider: SharedSpider,
     children: Sequence[Child],
     seen: dict[int, dict[str, int]],
     settings: Settings,

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from netspy import assembly
+from netspy.assembly.contract import TableSpider
 from netspy.engine.batch.master import BatchMaster, MasterEnd
 from netspy.engine.node import Node, force_exit
 from netspy.launch.observer import cluster_snapshot, cluster_state
@@ -28,7 +29,7 @@ from netspy.settings import Settings
 _SHOW_S = 1.0
 
 
-def run_monitor(spider: Any, *, once: bool, signals: ExitSignals) -> tuple[RunSummary, Settings]:
+def run_monitor(spider: TableSpider, *, once: bool, signals: ExitSignals) -> tuple[RunSummary, Settings]:
     """Be the master until stopped or, with `once`, until a batch has ended. Raises ConfigError, StoreUnavailableError."""
     config_problem(spider, 1)
     loaded = spider.load_settings()
@@ -49,7 +50,7 @@ def run_monitor(spider: Any, *, once: bool, signals: ExitSignals) -> tuple[RunSu
 
 
 async def _run(
-    spider: Any, settings: Settings, once: bool, before: ExitSignals, signals: ExitSignals
+    spider: TableSpider, settings: Settings, once: bool, before: ExitSignals, signals: ExitSignals
 ) -> RunSummary:
     from netspy.assembly.batch import build_master, in_process
 
@@ -109,7 +110,9 @@ async def _run(
 
 
 @asynccontextmanager
-async def _panel(spider: Any, settings: Settings, stopping: Callable[[], bool]) -> AsyncIterator[None]:
+async def _panel(
+    spider: TableSpider, settings: Settings, stopping: Callable[[], bool]
+) -> AsyncIterator[None]:
     """On a terminal: the batch and the workers. Elsewhere the master's own log lines tell how far it is."""
     shown = make_progress(settings)
     if not isinstance(shown, PanelProgress):
@@ -124,7 +127,9 @@ async def _panel(spider: Any, settings: Settings, stopping: Callable[[], bool]) 
         shown.close()
 
 
-async def _show(shown: PanelProgress, spider: Any, settings: Settings, stopping: Callable[[], bool]) -> None:
+async def _show(
+    shown: PanelProgress, spider: TableSpider, settings: Settings, stopping: Callable[[], bool]
+) -> None:
     from netspy.assembly.shared import SharedView, scope_of
 
     view = SharedView(settings, scope_of(spider, settings))
@@ -171,7 +176,7 @@ async def _work(master: Coroutine[Any, Any, MasterEnd], worker: _Worker | None) 
 class _Worker:
     """A worker node beside the master."""
 
-    def __init__(self, spider: Any, settings: Settings) -> None:
+    def __init__(self, spider: TableSpider, settings: Settings) -> None:
         import msgspec
 
         self._built = assembly.build(spider, msgspec.structs.replace(settings, SPIDER_KEEP_ALIVE=True))

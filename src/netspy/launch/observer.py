@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
+from netspy.assembly import Built
+from netspy.assembly.contract import AnySpider
 from netspy.engine.parts import NodeState
 from netspy.observe.panel import NoProgress, Progress
 from netspy.observe.progress import NodeView, RateMeter, Snapshot, eta
+from netspy.settings import Settings
+
+if TYPE_CHECKING:
+    from netspy.cluster.status import Status  # needs the Redis client
 
 LAST_LOOK_S = 0.25
 """How long the end waits for a store that doesn't answer any more: a stop has its bound, and the display is not worth more."""
@@ -19,13 +26,13 @@ LAST_LOOK_S = 0.25
 class Observer:
     """Called by the node now and then; keeps the last view for the end."""
 
-    def __init__(self, spider: Any, built: Any, shown: Progress) -> None:
+    def __init__(self, spider: AnySpider, built: Built, shown: Progress) -> None:
         self._spider = spider
         self._built = built
         self._shown = shown
         self._rate = RateMeter()
         self._node_rates: dict[str, RateMeter] = {}
-        self._cluster: Any = None
+        self._cluster: Status | None = None
         self._before: dict[str, int] = {}  # what the job had counted before this process came
         self._last: Snapshot | None = None
         self.every_s = 1.0 if built.parts.shared else 0.25
@@ -34,9 +41,8 @@ class Observer:
 
     async def look(self, state: NodeState) -> None:
         """Take a reading and show it."""
-        snapshot = await (
-            self._of_cluster(state) if self._built.cluster_view is not None else self._of_node(state)
-        )
+        look = self._built.cluster_view
+        snapshot = await (self._of_node(state) if look is None else self._of_cluster(look, state))
         self._last = snapshot
         self._shown.update(snapshot)
 
@@ -60,9 +66,9 @@ class Observer:
             eta_s=eta(left, rate), state=state.state,
         )  # fmt: skip
 
-    async def _of_cluster(self, state: NodeState) -> Snapshot:
+    async def _of_cluster(self, look: Callable[[], Awaitable[Status]], state: NodeState) -> Snapshot:
         try:
-            cluster = await self._built.cluster_view()
+            cluster = await look()
         except Exception:
             if self._last is None:
                 raise
@@ -72,7 +78,7 @@ class Observer:
         self._cluster = cluster
         return self._snapshot(cluster, state)
 
-    def _snapshot(self, cluster: Any, state: NodeState) -> Snapshot:
+    def _snapshot(self, cluster: Status, state: NodeState) -> Snapshot:
         return cluster_snapshot(
             cluster,
             self._spider.name,
@@ -135,7 +141,7 @@ class Observer:
             self._shown.update(replace(self._last, finishing=reason))
 
 
-def run_id_of(spider: Any, settings: Any) -> str:
+def run_id_of(spider: AnySpider, settings: Settings) -> str:
     """The run's id; a BatchSpider has batches and no runs."""
     return "" if spider.kind == "batch" else str(settings.RUN_ID)
 
@@ -147,7 +153,7 @@ def done_of(counters: dict[str, int]) -> int:
     )
 
 
-def cluster_state(cluster: Any, *, stopping: bool) -> str:
+def cluster_state(cluster: Status, *, stopping: bool) -> str:
     """What a run is about, told by its status: stopping, seeding, crawling, waiting or finishing."""
     if stopping:
         return "stopping"
@@ -163,7 +169,7 @@ def cluster_state(cluster: Any, *, stopping: bool) -> str:
 
 
 def cluster_snapshot(
-    cluster: Any,
+    cluster: Status,
     spider: str,
     run_id: str,
     elapsed_s: float,

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from netspy import assembly
+from netspy.assembly.contract import AnySpider
 from netspy.engine.node import Node, force_exit
 from netspy.errors import ConfigError, NetspyError
 from netspy.launch.observer import Observer, run_id_of
@@ -44,7 +45,7 @@ class Running:
         self._loop.call_soon_threadsafe(lambda: self._node.stop(reason))
 
 
-def config_problem(spider: Any, processes: int) -> None:
+def config_problem(spider: AnySpider, processes: int) -> None:
     """What is wrong with the spider's declaration. Raises ConfigError."""
     if not isinstance(processes, int) or isinstance(processes, bool) or processes < 1:
         raise ConfigError(f"processes={processes!r}: give a whole number, 1 or more")
@@ -73,7 +74,7 @@ def write_line(summary: RunSummary, *, pipelines: Iterable[Any] = ()) -> None:
     out.flush()
 
 
-def failure_summary(spider: Any, error: NetspyError) -> RunSummary:
+def failure_summary(spider: AnySpider, error: NetspyError) -> RunSummary:
     """The summary of a run that could not start."""
     now = datetime.now(UTC)
     crash = crash_of(error)
@@ -85,7 +86,7 @@ def failure_summary(spider: Any, error: NetspyError) -> RunSummary:
 
 
 def run_single(
-    spider: Any,
+    spider: AnySpider,
     *,
     progress: bool = False,
     setup_log: bool = True,
@@ -122,7 +123,7 @@ def run_single(
 
 
 async def _run(
-    spider: Any,
+    spider: AnySpider,
     settings: Settings,
     shown: Progress,
     on_forced: Callable[[RunSummary], None],
@@ -195,7 +196,7 @@ def _why_nothing(totals: dict[str, int], own: str | None) -> str:
     return "the queue was empty and there were no seeds"
 
 
-def _forced(spider: Any, built: Any, started: datetime, shown: Progress) -> RunSummary:
+def _forced(spider: AnySpider, built: assembly.Built, started: datetime, shown: Progress) -> RunSummary:
     """A second signal: what there is to say by then. Leases run out or are taken over."""
     now = datetime.now(UTC)
     shown.close()

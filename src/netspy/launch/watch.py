@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from netspy import assembly
+from netspy.assembly.contract import SharedSpider
 from netspy.launch.child import Child
 from netspy.launch.observer import cluster_snapshot, cluster_state, run_id_of
 from netspy.observe.panel import Progress
@@ -26,7 +26,9 @@ class Watch(threading.Thread):
     `seen` has the counters that each of our nodes reported last, by pid. `stopping` is set by the parent.
     """
 
-    def __init__(self, spider: Any, settings: Settings, shown: Progress, children: Sequence[Child]) -> None:
+    def __init__(
+        self, spider: SharedSpider, settings: Settings, shown: Progress, children: Sequence[Child]
+    ) -> None:
         super().__init__(name="netspy-watch", daemon=True)
         self.seen: dict[int, dict[str, int]] = {}
         self.stopping = False

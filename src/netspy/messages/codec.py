@@ -4,9 +4,8 @@ What JSON can't say is written as an object with one key that starts with "!", f
 2]}`. A user's own dict of that shape is written as `{"!dict": [["!tuple", [1, 2]]]}`, so it can't be mistaken
 for one. Nothing here evaluates or imports what the text names: reading a payload is safe whoever wrote it.
 
-Travelling types: None bool int float str bytes list tuple dict set frozenset datetime date time timedelta
-Decimal UUID, nested in each other, dict keys included. Subclasses would come back as their base, so they are
-refused.
+Travelling types: None bool int float str bytes list tuple dict set frozenset datetime date time timedelta Decimal
+UUID, nested in each other, dict keys included. Subclasses would come back as their base, so they are refused.
 """
 
 from __future__ import annotations
@@ -116,11 +115,9 @@ def lower(value: Any) -> Any:
 
 
 def stable(value: Any) -> bytes:
-    """Bytes that are equal for equal values of equal types, whatever the order of keys; for fingerprints
-    only.
+    """Bytes that are equal for equal values of equal types, whatever the order of keys; for fingerprints only.
 
-    Objects of other types count by type and `repr`. Raises SerializationError for nesting deeper than
-    MAX_DEPTH.
+    Objects of other types count by type and `repr`. Raises SerializationError for nesting deeper than MAX_DEPTH.
     """
     try:
         if is_plain(value):

@@ -8,8 +8,7 @@
 
     yield Book(isbn="978…", title="…")
 
-Fields are what is set on the object, over the defaults of the class. Any field may be set; declaring is
-optional.
+Fields are what is set on the object, over the defaults of the class. Any field may be set; declaring is optional.
 """
 
 from __future__ import annotations

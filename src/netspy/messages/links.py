@@ -18,9 +18,7 @@ _spaces = re.compile(r"\s+").sub
 
 
 class Link(NamedTuple):
-    """One link. `url` is absolute and without fragment; `text` is what the reader sees, white space
-    collapsed.
-    """
+    """One link. `url` is absolute and without fragment; `text` is what the reader sees, white space collapsed."""
 
     url: str
     text: str = ""
@@ -38,8 +36,7 @@ def find_links(
     same_host: bool = False,
     css: str | None = None,
 ) -> list[Link]:
-    """The http(s) links of `<a href>` and `<area href>` in document order; of two that lead to one page,
-    the first.
+    """The http(s) links of `<a href>` and `<area href>` in document order; of two that lead to one page, the first.
 
     `allow` and `deny` are regular expressions searched in the absolute URL: one of `allow` must match (when
     there are any), none of `deny` may. `same_host` keeps the links to the response's own host. `css` limits

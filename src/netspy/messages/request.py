@@ -1,7 +1,6 @@
 """A request: what to fetch, which callback gets the answer, and what it carries there.
 
-Making one is cheap and looks at types only; the URL is parsed when the fingerprint is made or the request is
-sent.
+Making one is cheap and looks at types only; the URL is parsed when the fingerprint is made or the request is sent.
 """
 
 from __future__ import annotations
@@ -41,11 +40,10 @@ NO_SITE = "00000000"
 class Request:
     """One request.
 
-    `priority`: smaller first. `filter_repeat=False` fetches it although an equal one was seen.
-    `auto_request=False` calls the callback without a download (the response is None). `cb_kwargs` are
-    keywords for the callback. Keywords that aren't named here go to `requests_kwargs` (those of
-    REQUEST_KWARGS; `params` becomes part of the URL at once, `allow_redirects` is `follow_redirects`) or to
-    `custom`, where they are attributes too: `request.page`.
+    `priority`: smaller first. `filter_repeat=False` fetches it although an equal one was seen. `auto_request=False`
+    calls the callback without a download (the response is None). `cb_kwargs` are keywords for the callback. Keywords
+    that aren't named here go to `requests_kwargs` (those of REQUEST_KWARGS; `params` becomes part of the URL at once,
+    `allow_redirects` is `follow_redirects`) or to `custom`, where they are attributes too: `request.page`.
 
     Raises RequestError for a value of a wrong type, or a keyword that is a name of the class itself.
     """
@@ -335,8 +333,7 @@ class Request:
     # -- downloading inside a callback
 
     async def fetch(self) -> Response:
-        """Download now and return the response: `response = await request.fetch()` in an `async def`
-        callback.
+        """Download now and return the response: `response = await request.fetch()` in an `async def` callback.
 
         Raises what the downloader raises; RequestError outside a callback.
         """

@@ -30,9 +30,8 @@ _BASE_TAGS = ("<base", "<BASE", "<Base")
 class Response:
     """The answer to one request: status, headers, body, and what is in it.
 
-    `url` is where the body came from, after redirects; `history` holds the responses on the way there.
-    `elapsed` is in seconds. `engine` names what answers `css` and `xpath` (SELECTOR_ENGINE); the runtime
-    sets it.
+    `url` is where the body came from, after redirects; `history` holds the responses on the way there. `elapsed` is
+    in seconds. `engine` names what answers `css` and `xpath` (SELECTOR_ENGINE); the runtime sets it.
     """
 
     __slots__ = (
@@ -180,8 +179,7 @@ class Response:
         return self._kind
 
     def json(self) -> Any:
-        """The body as JSON: UTF-8 (RFC 8259) with or without a byte order mark, else in the response's
-        encoding.
+        """The body as JSON: UTF-8 (RFC 8259) with or without a byte order mark, else in the response's encoding.
 
         Raises ResponseError when it isn't JSON.
         """
@@ -296,9 +294,8 @@ class Response:
     def follow(self, target: Any, callback: Any = None, **kw: Any) -> Request:
         """The request for a link: a URL, a Link, or the selector of a link element or attribute.
 
-        A link that doesn't make a URL gives a request all the same, which is refused when it is yielded: so
-        one bad link never ends a callback. Other keywords are those of Request. Raises RequestError when
-        `target` is no link.
+        A link that doesn't make a URL gives a request all the same, which is refused when it is yielded: so one bad
+        link never ends a callback. Other keywords are those of Request. Raises RequestError when `target` is no link.
         """
         href = href_of(target)
         if href is None:

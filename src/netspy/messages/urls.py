@@ -97,10 +97,9 @@ def canonical(url: str, ignore: Ignore | None = None) -> str:
 def wire(url: str) -> str:
     """What goes out: the URL byte for byte, without fragment.
 
-    Escapes are never made, undone or re-spelled where the URL can be sent as it is, and a stray % stays. Only
-    what can't be sent is changed, as a browser does it: white space and non-ASCII are escaped (UTF-8), dot
-    segments resolved, the host lower-cased and put through IDNA (UTS 46, non-transitional). Raises
-    InvalidUrlError.
+    Escapes are never made, undone or re-spelled where the URL can be sent as it is, and a stray % stays. Only what
+    can't be sent is changed, as a browser does it: white space and non-ASCII are escaped (UTF-8), dot segments
+    resolved, the host lower-cased and put through IDNA (UTS 46, non-transitional). Raises InvalidUrlError.
     """
     given = url
     if "#" in url:
@@ -160,11 +159,6 @@ def host_of(url: str) -> str:
     return _authority(url).host
 
 
-def netloc_of(url: str) -> str:
-    """The host, with the port where it isn't the scheme's default. Raises InvalidUrlError."""
-    return _authority(url).netloc
-
-
 def site_of(url: str) -> str:
     """8 hex digits that stand for the host and a port other than the default. Raises InvalidUrlError."""
     return _authority(url).site
@@ -173,9 +167,8 @@ def site_of(url: str) -> str:
 def add_params(url: str, params: Any) -> str:
     """`url` with `params` behind the query it has, in front of its fragment.
 
-    `params` is a mapping, pairs, or a query string that is added as it is. A list or tuple repeats its name;
-    None leaves a parameter out; True and False are written true and false. Raises RequestError for other
-    types.
+    `params` is a mapping, pairs, or a query string that is added as it is. A list or tuple repeats its name; None
+    leaves a parameter out; True and False are written true and false. Raises RequestError for other types.
     """
     if params is None:
         return url
@@ -214,7 +207,6 @@ def compile_ignore(patterns: Iterable[str]) -> Ignore | None:
 
 class _Authority(NamedTuple):
     host: str
-    netloc: str
     site: str
 
 
@@ -236,9 +228,8 @@ def _parsed_authority(url: str) -> _Authority:
     import ada_url
 
     parsed = ada_url.parse_url(url, ("hostname", "host", "protocol"))
-    netloc = parsed["host"]
-    site = blake2b((netloc or parsed["protocol"]).encode(), digest_size=4).hexdigest()
-    return _Authority(parsed["hostname"], netloc, site)
+    site = blake2b((parsed["host"] or parsed["protocol"]).encode(), digest_size=4).hexdigest()
+    return _Authority(parsed["hostname"], site)
 
 
 _cached_authority = lru_cache(maxsize=16384)(_parsed_authority)

@@ -76,21 +76,6 @@ def what(exc: BaseException, limit: int = MAX_TEXT) -> str:
     return f"{name}: {text}" if text else name
 
 
-def user_error(exc: BaseException, *, spider: str, callback: str = "", request: object = None) -> str:
-    """One line for an exception of user code.
-
-    `request` is a Request, a URL or None. E.g. `NewsSpider.parse (main.py:14): ZeroDivisionError: division by
-    zero while handling https://example.com/`.
-    """
-    place = where(exc)
-    line = f"{spider}.{callback}" if callback else spider
-    if place:
-        line += f" ({place})"
-    line += f": {what(exc)}"
-    url = request if isinstance(request, str) else getattr(request, "url", "")
-    return f"{line} while handling {url}" if url else line
-
-
 def short_traceback(exc: BaseException, *, full: bool = False) -> str:
     """The traceback of `exc` with the user's frames only; all frames when there are none or with `full`.
 

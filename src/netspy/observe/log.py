@@ -197,11 +197,6 @@ def setup(
         root.addHandler(_LOG.route)
 
 
-def set_node(node: str) -> None:
-    """Show `node` in each line from now on: a shared frontier tells its name after the log is set up."""
-    _LOG.node = node
-
-
 def redirect(write: Write | None) -> None:
     """Hand log lines to `write` instead of stderr; None gives them back. LOG_FILE is not touched."""
     _LOG.screen.redirected = write

@@ -87,5 +87,5 @@ class StdoutPipeline(BasePipeline):
             signal.SIG_DFL,
             signal.SIG_IGN,
             None,
-        }:  # somebody heeds it
+        }:  # somebody handles it
             os.kill(os.getpid(), signal.SIGTERM)

@@ -23,8 +23,6 @@ from netspy.errors import ConfigError
 TODO, DONE, DOING, FAILED = 0, 1, 2, -1
 """The states of a task in its table. A row with any other number is left out of the batches."""
 
-STATES = (TODO, DONE, DOING, FAILED)
-
 UNIT_SECONDS = {"day": 86_400.0, "hour": 3_600.0, "minute": 60.0}
 
 

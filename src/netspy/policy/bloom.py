@@ -120,15 +120,12 @@ def plan(capacity: int, error: float, max_layers: int, *, limit: int | None = MA
             raise ConfigError(
                 f"Bloom layer {number} for {size:,} fingerprints at an error of {target:g} needs "
                 f"{layers[-1].size / 2**20:,.0f} MB, more than the {limit / 2**20:,.0f} MB of one Redis "
-                "string "
-                f"(DEDUP_INITIAL_CAPACITY={capacity}, DEDUP_ERROR_RATE={error:g}, "
-                f"DEDUP_MAX_LAYERS={max_layers}); "
-                f"use at most {number} layers, a smaller first layer or a larger error"
+                f"string (DEDUP_INITIAL_CAPACITY={capacity}, DEDUP_ERROR_RATE={error:g}, "
+                f"DEDUP_MAX_LAYERS={max_layers}); use at most {number} layers, a smaller first layer or a larger error"
                 if number
                 else f"the first Bloom layer for {size:,} fingerprints at an error of {target:g} needs "
                 f"{layers[-1].size / 2**20:,.0f} MB, more than the {limit / 2**20:,.0f} MB of one Redis "
-                "string; "
-                f"make DEDUP_INITIAL_CAPACITY={capacity} smaller or DEDUP_ERROR_RATE={error:g} larger"
+                f"string; make DEDUP_INITIAL_CAPACITY={capacity} smaller or DEDUP_ERROR_RATE={error:g} larger"
             )
     return BloomPlan(tuple(layers))
 

@@ -102,6 +102,5 @@ def check_names(prefix: str, redis_key: str, run_id: str) -> None:
         if value == "items" or value.endswith(":items"):
             raise ConfigError(
                 f"{name}={value!r} ends in 'items', so its keys would mix with the item fingerprints of "
-                "another job "
-                "(…:items:dedup:…); choose another name"
+                "another job (…:items:dedup:…); choose another name"
             )

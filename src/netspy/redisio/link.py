@@ -134,11 +134,9 @@ def _about_keys(error: BaseException) -> str:
     if text.startswith("NETSPYLAYOUT "):
         return (
             f"Redis key {text.removeprefix('NETSPYLAYOUT ')}; keep DEDUP_INITIAL_CAPACITY, DEDUP_ERROR_RATE "
-            "and "
-            "DEDUP_MAX_LAYERS as they were, choose another redis_key, or delete the key to start dedup anew"
+            "and DEDUP_MAX_LAYERS as they were, choose another redis_key, or delete the key to start dedup again"
         )
     return (
         f"Redis key {text.removeprefix('NETSPYTYPE ')}: another program uses this name; choose another "
-        "redis_key or "
-        "REDIS_KEY_PREFIX, or delete the key"
+        "redis_key or REDIS_KEY_PREFIX, or delete the key"
     )

@@ -32,9 +32,8 @@ class Ask(NamedTuple):
 class Place:
     """The place of one client's server, shared by its connections.
 
-    `generation` rises whenever the server turned out to be elsewhere: connections of an earlier one are
-    replaced before they are used again. What one client finds out holds for all of the process that ask for
-    the same server.
+    `generation` rises whenever the server turned out to be elsewhere: connections of an earlier one are replaced
+    before they are used again. What one client finds out holds for all of the process that ask for the same server.
     """
 
     def __init__(self, address: Address, slot: int = -1) -> None:
@@ -62,7 +61,7 @@ class Place:
         return hint
 
     def asks(self) -> list[Ask]:
-        """Whom to ask, in turn. Each time another is first, lest one with an old view be asked for ever."""
+        """Whom to ask, in turn. Each time another is first, so that one with an old view is not asked for ever."""
         turn = self._turn % len(self._known)
         self._turn += 1
         if self.address.kind == "sentinel":

@@ -1,7 +1,6 @@
 """Lua scripts from package data, run by their digest and sent in full only when the server doesn't know them.
 
-A script may begin lines with `--@include <name>`: the text of `<name>.lua` in the same folder takes their
-place.
+A script may begin lines with `--@include <name>`: the text of `<name>.lua` in the same folder takes their place.
 """
 
 from __future__ import annotations

@@ -39,9 +39,8 @@ _CONFIG = (
 def trouble_of(error: BaseException) -> Trouble | None:
     """What an exception of redis-py means.
 
-    away: try again later; full: memory is at its limit; config: it will not get better by waiting (password,
-    database number, rights, not a Redis); type: a key is not what it should be. None: a fault of ours or of
-    the script.
+    away: try again later; full: memory is at its limit; config: it will not get better by waiting (password, database
+    number, rights, not a Redis); type: a key is not what it should be. None: a fault of ours or of the script.
     """
     from redis import exceptions as e
 

@@ -179,12 +179,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     REDIS_START_TIMEOUT: Annotated[
         float,
         _distributed(
-            "How long a start waits for a Redis that does not answer before it is an error.", "s", ge=0
+            "How long a start waits for Redis, Kafka, RabbitMQ or a task database that does not answer.",
+            "s",
+            ge=0,
         ),
     ] = 10.0
     REDIS_OUTAGE_TIMEOUT: Annotated[
         float,
-        _distributed("How long a running node waits for a Redis that went away; 0 = for ever.", "s", ge=0),
+        _distributed(
+            "How long a running node waits for any of these when it went away; 0 = for ever.",
+            "s",
+            ge=0,
+        ),
     ] = 0.0
     EMBEDDED_DATA_DIR: Annotated[
         str, _distributed("Folder of the embedded Redis: its append-only file, socket and lock.", "path")

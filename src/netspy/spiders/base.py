@@ -14,7 +14,7 @@ from netspy.observe.log import Logger, get_logger
 from netspy.spiders.loading import may_start
 
 if TYPE_CHECKING:
-    from netspy.launch.single import Running
+    from netspy.assembly.contract import Stoppable
     from netspy.observe.summary import RunSummary
 
 
@@ -66,7 +66,7 @@ class BaseParser:
         self.counters = Counters()
         self._runs = 0
         self._loaded: settings_module.Loaded | None = None
-        self._running: Running | None = None
+        self._running: Stoppable | None = None
 
     # -- names and settings ----------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class BaseParser:
         return run_single(self).summary
 
     def begin_run(self) -> None:
-        """Called at each start: a further run of the same object counts from nought."""
+        """Called at each start: a further run of the same object counts from zero."""
         if self._runs:
             self.counters = Counters()
         self._runs += 1

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from netspy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from netspy.spiders.base import BaseParser  # which imports this file
 
 _files: list[str] = []
 
@@ -25,7 +28,7 @@ def only_loading(file: str) -> Iterator[None]:
         _files.pop()
 
 
-def may_start(spider: Any) -> None:
+def may_start(spider: BaseParser) -> None:
     """Called by all that start a crawl. Raises StartedWhileLoadingError."""
     if _files:
         raise StartedWhileLoadingError(

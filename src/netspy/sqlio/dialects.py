@@ -33,14 +33,6 @@ class Dialect(NamedTuple):
         return "?" if self.kind == "sqlite" else "%s"
 
     @property
-    def max_parameters(self) -> int:
-        """Of one statement: PostgreSQL's protocol counts in 16 bits, SQLite has 32,766 (SQLITE_MAX_VARIABLE_NUMBER).
-
-        PyMySQL puts values into the text, so MySQL has no such limit, but texts should not grow without end.
-        """
-        return 32_766 if self.kind == "sqlite" else 65_535
-
-    @property
     def skip_locked(self) -> str:
         """What to append to a SELECT to lock its rows and pass over rows locked by others; "" on SQLite, where a
         transaction has the whole file. Servers before MySQL 8.0.1 and MariaDB 10.6 wait for the rows instead.

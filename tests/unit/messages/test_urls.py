@@ -12,7 +12,6 @@ from netspy.messages.urls import (
     compile_ignore,
     host_of,
     join,
-    netloc_of,
     require_http,
     site_of,
     wire,
@@ -241,10 +240,8 @@ def test_one_site_whatever_the_spelling_of_its_authority() -> None:
     assert site_of("http://example.com:8080/") != site != site_of("http://www.example.com/")
 
 
-def test_host_and_netloc() -> None:
+def test_host() -> None:
     assert host_of("https://u@Bücher.example:8443/x") == "xn--bcher-kva.example"
-    assert netloc_of("https://u@Bücher.example:8443/x") == "xn--bcher-kva.example:8443"
-    assert netloc_of("https://e.com:443/x") == "e.com"
     assert host_of("http://[2001:DB8::1]/") == "[2001:db8::1]"
     assert host_of("mailto:a@b") == ""
 

@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 import netspy
-from netspy.observe.faults import MAX_TEXT, is_user_file, short_traceback, user_error, user_line, what, where
+from netspy.observe.faults import MAX_TEXT, is_user_file, short_traceback, user_line, what, where
 
 
 def caught(call, *args):
@@ -43,28 +43,11 @@ def main(tmp_path):
 def test_the_users_line_is_named_and_not_that_of_a_library(main):
     error = caught(main["parse"], "not json")
     assert where(error) == "main.py:4"
-    line = user_error(error, spider="News", callback="parse", request="https://a.example/")
-    assert line == (
-        "News.parse (main.py:4): JSONDecodeError: Expecting value: line 1 column 1 (char 0) "
-        "while handling https://a.example/"
-    )
-
-
-def test_the_line_takes_a_request_object_and_does_without(main):
-    error = caught(main["parse"], '{"n": 0}')
-
-    class Request:
-        url = "https://a.example/x"
-
-    assert user_error(error, spider="News", callback="parse", request=Request()).endswith(
-        "(main.py:5): ZeroDivisionError: division by zero while handling https://a.example/x"
-    )
-    assert user_error(error, spider="News") == "News (main.py:5): ZeroDivisionError: division by zero"
+    assert what(error) == "JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
 
 
 def test_an_exception_without_user_frames_has_no_place():
     assert where(ValueError("never raised")) == ""
-    assert user_error(ValueError("x"), spider="News", callback="parse") == "News.parse: ValueError: x"
 
 
 def test_a_message_that_quotes_a_page_stays_one_short_line():

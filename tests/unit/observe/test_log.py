@@ -230,17 +230,6 @@ def test_lines_go_to_the_panel_while_it_has_them_also_after_another_setup():
     assert "one" not in stream.getvalue()
 
 
-def test_the_node_appears_once_it_is_known():
-    stream = io.StringIO()
-    log.setup(Settings(), spider="News", stream=stream)
-    logger = log.get_logger("x")
-    logger.info("before")
-    log.set_node("7")
-    logger.info("after")
-    assert " x: before\n" in stream.getvalue()
-    assert " x[7]: after\n" in stream.getvalue()
-
-
 def test_a_reader_that_is_gone_does_not_stop_the_crawl(capsys):
     stream = io.StringIO()
     log.setup(Settings(), spider="News", stream=stream)

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
+from netspy.engine.contract import SpiderLike
 from netspy.errors import UnknownCallbackError
 from netspy.messages.request import Request
 
@@ -39,7 +40,7 @@ class Callbacks:
     values, or netspy's own methods.
     """
 
-    def __init__(self, spider: Any, *, framework: type, default: str = "parse") -> None:
+    def __init__(self, spider: SpiderLike, *, framework: type, default: str = "parse") -> None:
         self.spider = spider
         self.default = default
         self._kinds: dict[Any, Kind] = {}
@@ -100,7 +101,7 @@ class Callbacks:
         return found
 
 
-def own_hook(spider: Any, base: type, name: str) -> Callable[..., Any] | None:
+def own_hook(spider: SpiderLike, base: type, name: str) -> Callable[..., Any] | None:
     """The spider's hook of that name; None when it is only that of the class `base`."""
     return getattr(spider, name) if getattr(type(spider), name) is not getattr(base, name) else None
 
@@ -110,7 +111,7 @@ class Hooks:
 
     __slots__ = ("exception_request", "failed_request", "validate", "validate_awaited")
 
-    def __init__(self, spider: Any, base: type) -> None:
+    def __init__(self, spider: SpiderLike, base: type) -> None:
         validate = own_hook(spider, base, "validate")
         awaited = validate is not None and inspect.iscoroutinefunction(validate)
         self.validate = None if awaited else validate

@@ -50,7 +50,6 @@ class TaskRequests:
         env: Env,
         control: Control,
         gauge: NodeGauge,
-        spider: Any,
         parts: TaskParts,
         outbox: Outbox,
         items: ItemBuffer,
@@ -63,9 +62,9 @@ class TaskRequests:
         self._log = env.log
         self._control = control
         self._gauge = gauge
-        self._spider = spider
         self._parts = parts
         self._reusable = getattr(parts.source, "reusable", False)
+        self._spider = parts.spider
         self.outbox = outbox
         self._items = items
         self._collector = collector

@@ -38,9 +38,8 @@ _CACHED = 4096
 class Query:
     """One selector: its native form where it has one, and its XPath.
 
-    `raw` tells whether its strings are the content of scripts and the like: yes, no, or None, which means
-    that each string is asked for its parent. Making one raises ValueError when the engine can't read the
-    XPath.
+    `raw` tells whether its strings are the content of scripts and the like: yes, no, or None, which means that each
+    string is asked for its parent. Making one raises ValueError when the engine can't read the XPath.
     """
 
     __slots__ = ("_compiled", "native", "raw", "source", "xpath")

@@ -102,7 +102,7 @@ class Feeder:
         """Whether the pipeline is down or up; a change is told."""
         stored = len(group.indexes) - len(tried.lost) - len(tried.rest)
         if not (tried.rest and tried.error is not None and runner.away(tried.error)):
-            # It answered, be it that every row was refused.
+            # It answered, even if it refused every row.
             runner.away_since, runner.gave_up = None, False
         if stored:
             if runner.down:

@@ -57,9 +57,8 @@ class EmbeddedRedis:
         with EmbeddedRedis(".netspy") as url:
             ...
 
-    Calls block (a start takes some 20 ms, more when a large append-only file is loaded); don't make them on
-    an event loop. An instance belongs to the process that acquired it: in a forked child `release` does
-    nothing.
+    Calls block (a start takes some 20 ms, more when a large append-only file is loaded); don't make them on an event
+    loop. An instance belongs to the process that acquired it: in a forked child `release` does nothing.
     """
 
     def __init__(self, data_dir: str | Path) -> None:

@@ -50,7 +50,7 @@ class KafkaThread:
         self.topic = topic
         self.arrived: deque[Any] = deque()
         self.assigned = threading.Event()
-        """Set while the group has told us which partitions are ours, be it none."""
+        """Set while the group has told us which partitions are ours, even when that is none."""
         self.refused: Any = None  # the KafkaError that says waiting won't help
         self.broken = ""  # why the thread has ended, when it wasn't told to
         self._group = group
