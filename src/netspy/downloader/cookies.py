@@ -73,14 +73,11 @@ class CookieJar:
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         """`now` gives the Unix time."""
         self._now = now
-        self._domains: dict[str, dict[tuple[str, str], Cookie]] = {}
+        self.domains: dict[str, dict[tuple[str, str], Cookie]] = {}
         self._count = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._domains.values()))
-
-    def __bool__(self) -> bool:
-        return bool(self._domains)
+        return sum(map(len, self.domains.values()))
 
     def store(self, lines: Iterable[bytes], *, host: str, path: str, secure: bool) -> dict[str, str]:
         """Take the values of Set-Cookie lines of one response; what was set, by name (expired ones left out).
@@ -96,18 +93,18 @@ class CookieJar:
             if not secure and self._shadows_secure(cookie, host):
                 continue
             self._count += 1
-            kept = self._domains.get(cookie.domain)
+            kept = self.domains.get(cookie.domain)
             key = (cookie.name, cookie.path)
             if cookie.expires is not None and cookie.expires <= now:
                 taken.pop(cookie.name, None)
                 if kept is not None and kept.pop(key, None) is not None and not kept:
-                    del self._domains[cookie.domain]
+                    del self.domains[cookie.domain]
                 continue
             taken[cookie.name] = readable(cookie.value)
             if kept is None:
-                if len(self._domains) >= MAX_DOMAINS:
-                    del self._domains[next(iter(self._domains))]
-                kept = self._domains[cookie.domain] = {}
+                if len(self.domains) >= MAX_DOMAINS:
+                    del self.domains[next(iter(self.domains))]
+                kept = self.domains[cookie.domain] = {}
             old = kept.get(key)
             if old is not None:
                 cookie.created = old.created
@@ -123,7 +120,7 @@ class CookieJar:
         return any(
             old.secure and old.name == cookie.name and path_matches(cookie.path, old.path)
             for domain in with_parents(host)
-            for old in self._domains.get(domain, {}).values()
+            for old in self.domains.get(domain, {}).values()
             if domain == host or not old.host_only
         )
 
@@ -134,7 +131,7 @@ class CookieJar:
         found: list[Cookie] = []
         now = self._now()
         for domain in with_parents(host):
-            kept = self._domains.get(domain)
+            kept = self.domains.get(domain)
             if not kept:
                 continue
             for key in [
@@ -149,14 +146,14 @@ class CookieJar:
                 and path_matches(path, cookie.path)
             ]
             if not kept:
-                del self._domains[domain]
+                del self.domains[domain]
         if len(found) > 1:
             found.sort(key=lambda cookie: (-len(cookie.path), cookie.created))
         return [(cookie.name, cookie.value) for cookie in found]
 
     def clear(self) -> None:
         """Forget all cookies."""
-        self._domains.clear()
+        self.domains.clear()
 
 
 def parse(line: bytes, *, host: str, path: str, secure: bool, now: float, created: int = 0) -> Cookie | None:

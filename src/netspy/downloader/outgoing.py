@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -14,7 +15,7 @@ from curl_cffi.const import CurlOpt
 
 from netspy.downloader import body as bodies
 from netspy.downloader import cookies as cookie_rules
-from netspy.downloader import headers, redirects
+from netspy.downloader import redirects
 from netspy.downloader.failures import Kind, failed
 from netspy.errors import RequestError
 from netspy.settings import hide_password
@@ -89,7 +90,7 @@ class Outgoing:
         self.body = bodies.encode(kwargs, encoding=encoding)
         self.follow = bool(first_of(kwargs, "follow_redirects", "allow_redirects", default=True))
         self.total_s, self.connect_s = limits(kwargs.get("timeout"), self.total_s, self.connect_s)
-        pairs = headers.given_pairs(kwargs.get("headers"))
+        pairs = given_pairs(kwargs.get("headers"))
         names = {name.lower() for name, _ in pairs}
         auth = kwargs.get("auth")
         if auth is not None and "authorization" not in names:
@@ -131,8 +132,8 @@ class Outgoing:
             raise unsendable(error) from None
 
     def _lines(self, defaults: Mapping[str, str], jar_cookies: list[tuple[str, str]]) -> tuple[bytes, ...]:
-        pairs = headers.merge(defaults, self.headers)
-        lines = [headers.line(name, value) for name, value in pairs]
+        pairs = merge(defaults, self.headers)
+        lines = [line(name, value) for name, value in pairs]
         if self.body is not None or self.method in _SENDS_LENGTH:
             # Browsers don't ask for 100-continue, and libcurl shall not invent a content type.
             lines.append(b"Expect:")
@@ -140,7 +141,7 @@ class Outgoing:
                 lines.append(b"Content-Type:")
         cookie = self.cookie_header(jar_cookies)
         if cookie:
-            lines.append(headers.line("Cookie", cookie))
+            lines.append(line("Cookie", cookie))
         self.sent_cookie = cookie
         return tuple(lines)
 
@@ -314,3 +315,54 @@ def cert_options(cert: Any) -> list[Option]:
         if path is not None and not os.path.exists(path):  # noqa: PTH110  as above
             raise RequestError(f"cert={os.fspath(path)!r} does not exist")
     return [(number, os.fsencode(value)) for number, value in zip(numbers, files, strict=False) if value]
+
+
+_bad_name = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]").search  # RFC 9110 5.6.2: what a token can't contain
+_bad_value = re.compile(rb"[\r\n\0]").search
+
+
+def given_pairs(headers: Any) -> list[tuple[str, Any]]:
+    """The headers of a request, a mapping or pairs, as pairs; a value of None leaves the header out.
+
+    Raises RequestError for anything else.
+    """
+    if not headers:
+        return []
+    try:
+        items = headers.items() if hasattr(headers, "items") else headers
+        return [(str(name), value) for name, value in items]
+    except (TypeError, ValueError):
+        raise RequestError(
+            f"headers= takes a dict or a list of pairs, not {type(headers).__name__}"
+        ) from None
+
+
+def merge(defaults: Mapping[str, str], given: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Defaults, each replaced by the given header of the same name, then the rest of the given ones in
+    order.
+    """
+    names = {name.lower() for name, _ in given}
+    return [(name, value) for name, value in defaults.items() if name.lower() not in names] + given
+
+
+@lru_cache(maxsize=1024)
+def _name_line(name: str) -> bytes:
+    if not name or _bad_name(name):
+        raise RequestError(f"the header name {name!r:.80} has a character that HTTP doesn't allow there")
+    return name.encode("ascii")
+
+
+def line(name: str, value: Any) -> bytes:
+    """One header line as libcurl takes it. Raises RequestError when it can't be sent as one line.
+
+    None removes a header that libcurl would add by itself. Text goes out as UTF-8.
+    """
+    head = _name_line(name)
+    if value is None:
+        return head + b":"
+    raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
+    raw = raw.strip(b" \t")
+    if _bad_value(raw):
+        raise RequestError(f"the value of the header {name!r} contains a line break or NUL; take it out")
+    # libcurl drops "Name:" and sends "Name;" as an empty header.
+    return head + b": " + raw if raw else head + b";"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from netspy.downloader import decoding, headers, redirects
+from netspy.downloader import decoding, redirects
 from netspy.downloader.multi import ffi, lib
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from netspy.downloader.decoding import Decoder
-    from netspy.downloader.headers import Head
 
 # curl/curl.h
 WRITEDATA, URL, PROXY = 10001, 10002, 10004
@@ -107,7 +107,7 @@ class Reception:
         lines, self.lines = self.lines, []
         if not lines:
             return True
-        head = headers.read_head(lines)
+        head = read_head(lines)
         if 100 <= head.status < 200:
             return True  # early hints and the like; the answer comes after them
         self.head = head
@@ -117,9 +117,9 @@ class Reception:
             if name == "content-encoding":
                 names = [*(names or ()), value]
             elif name == "set-cookie":
-                self.set_cookies = self.set_cookies or headers.raw_values(lines, b"set-cookie:")
+                self.set_cookies = self.set_cookies or raw_values(lines, b"set-cookie:")
         if self.follow and head.status in redirects.STATUSES:
-            found = [value for value in headers.raw_values(lines, b"location:") if value]
+            found = [value for value in raw_values(lines, b"location:") if value]
             if found:
                 self.location = found[0]
                 self.left = REDIRECT_BODY
@@ -357,3 +357,65 @@ class Transfer:
         if self.easy is not None:
             lib.curl_easy_cleanup(self.easy)
             self.easy = self._headers = self._user = None
+
+
+_fold = re.compile(r"\s*\n[ \t]+").sub
+
+
+class Head:
+    """Status line and header lines of one response."""
+
+    __slots__ = ("pairs", "status")
+
+    def __init__(self, status: int, pairs: list[tuple[str, str]]) -> None:
+        """`pairs` keep the order and every line; names are lower-case."""
+        self.status = status
+        self.pairs = pairs
+
+    def get(self, name: str) -> str | None:
+        """The first value of `name` (lower-case), None when there is none."""
+        for key, value in self.pairs:
+            if key == name:
+                return value
+        return None
+
+    def get_all(self, name: str) -> list[str]:
+        """All values of `name` (lower-case), in order."""
+        return [value for key, value in self.pairs if key == name]
+
+
+def read_head(lines: list[bytes]) -> Head:
+    """The head that `lines` (status line first, line ends kept) make up.
+
+    Values are UTF-8 where they can be, else latin-1. A line without a colon is skipped, a folded one
+    (RFC 9112 5.2) continues the line before it: a page isn't lost to a sloppy header.
+    """
+    first = lines[0].split(None, 2)
+    status = int(first[1]) if len(first) > 1 and first[1].isdigit() else 0
+    raw = b"".join(lines[1:])
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = "".join([decode(line) for line in lines[1:]])
+    if "\n " in text or "\n\t" in text:
+        text = _fold(" ", text)
+    pairs = []
+    for line in text.split("\n"):
+        name, colon, value = line.partition(":")
+        if colon:
+            pairs.append((name.strip().lower(), value.strip()))
+    return Head(status, pairs)
+
+
+def decode(raw: bytes) -> str:
+    """Header bytes as text: UTF-8 if valid, else latin-1."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def raw_values(lines: Iterable[bytes], name: bytes) -> list[bytes]:
+    """The undecoded values of the lines called `name` (lower-case, with its colon)."""
+    size = len(name)
+    return [line[size:].strip() for line in lines if line[:size].lower() == name]

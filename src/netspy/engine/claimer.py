@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from netspy import crash
-from netspy.engine.control import Control
+from netspy.engine.control import Control, NodeGauge
 from netspy.engine.env import Env
 from netspy.engine.finish import FinishWatch
-from netspy.engine.gauge import NodeGauge
 from netspy.engine.leases.held import HeldLeases
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.leases.site_slots import SiteSlots
@@ -22,8 +21,8 @@ from netspy.engine.page.outcome import PageOutcome
 from netspy.errors import SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import Claimed, Lease
-from netspy.policy.backoff import Backoff
 from netspy.policy.claiming import LAST_CHANCE, claim_limit, last_chances_may_come, suspect_room
+from netspy.policy.retry import Backoff
 from netspy.raised import failure
 
 _IDLE_FIRST_S = 0.02

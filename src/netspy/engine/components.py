@@ -7,10 +7,9 @@ import time
 from typing import Any
 
 from netspy.engine.claimer import Claimer, Workers
-from netspy.engine.control import Control
+from netspy.engine.control import Control, NodeGauge
 from netspy.engine.env import Env
 from netspy.engine.finish import FinishWatch
-from netspy.engine.gauge import NodeGauge
 from netspy.engine.leases.held import HeldLeases
 from netspy.engine.leases.keeper import LeaseKeeper
 from netspy.engine.leases.outbox import Outbox

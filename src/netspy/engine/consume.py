@@ -21,7 +21,7 @@ from netspy.aside import SerialThread
 from netspy.errors import ItemError, PipelineError, StoreLostError
 from netspy.messages.envelope import row_of
 from netspy.messages.row import DeadRow, Row
-from netspy.policy.backoff import Backoff
+from netspy.policy.retry import Backoff
 
 if TYPE_CHECKING:
     from netspy.engine.contract import DeadLettersLike, ItemWriter

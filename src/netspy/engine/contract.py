@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from netspy.messages.request import Request
@@ -51,11 +51,12 @@ class WriteResult(Protocol):
 class ItemWriter(Protocol):
     """Stores a batch in every pipeline it belongs to. Raises PipelineError when not even dead-lettering worked.
 
-    `refuse` dead-letters rows that no pipeline is to have. `waiting` names the pipeline whose store is away.
+    `refuse` dead-letters rows that no pipeline is to have. `waited_for` names the pipelines whose stores are
+    away while rows wait for them: no new work should begin then.
     """
 
     @property
-    def waiting(self) -> str | None: ...
+    def waited_for(self) -> Collection[str]: ...
     async def write(self, batch: Sequence[Row]) -> WriteResult: ...
     async def refuse(self, rows: Sequence[DeadRow]) -> None: ...
     def hurry(self, deadline: float) -> None: ...

@@ -1,4 +1,4 @@
-"""A node's will: to look for work again, to stop, and to end when one of its parts does. Every part is given it."""
+"""What the parts of a node share: its will (to look for work again, to stop), its gauge, and how they wait."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal, NamedTuple
 
-from netspy.engine.waiting import wait_for_event
 from netspy.errors import NetspyError, StoreLostError
 from netspy.observe.faults import what
 from netspy.observe.throttle import LoggerLike
@@ -108,3 +107,59 @@ class Control:
         if not self.leaving:
             self._log.error("internal error in {}: {}", name, why)
             self.stop(f"internal error in {name}: {why}", "failed")
+
+
+class NodeGauge:
+    """Read and written by the parts of one node, on its loop; the lease keeper's thread writes `live_nodes`."""
+
+    __slots__ = ("active", "fed", "had_work", "live_nodes", "queued", "seeding")
+
+    def __init__(self) -> None:
+        self.queued: int | None = None  #: the queue's length at the last count; None before the first
+        self.fed = 0  #: requests put there by the task feeder since that count
+        self.live_nodes = 1  #: as the last heartbeat said, this one included
+        self.seeding = False  #: this node draws start_requests
+        self.had_work = False  #: it has seeded, or claimed something
+        self.active = 0  #: workers at work on a request
+
+    def on_count(self, queued: int) -> None:
+        """The queue was counted: the number holds all that was fed."""
+        self.queued = queued
+        self.fed = 0
+
+    def is_ahead(self, limit: int) -> bool:
+        """Whether so many requests wait that no more should be put there."""
+        return (self.queued or 0) + self.fed >= limit
+
+
+async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until the event is set; False when `seconds` were over before."""
+    try:
+        # Not wait_for: until Python 3.12 it loses a cancellation that comes together with the event.
+        async with asyncio.timeout(max(seconds, 0.0)):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+class Waiters:
+    """Those who wait for a task to come to rest."""
+
+    __slots__ = ("_futures",)
+
+    def __init__(self) -> None:
+        self._futures: list[asyncio.Future[None]] = []
+
+    async def wait(self) -> None:
+        """Until `wake`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._futures.append(future)
+        await future
+
+    def wake(self) -> None:
+        """The task is at rest, or has ended."""
+        for future in self._futures:
+            if not future.done():
+                future.set_result(None)
+        self._futures.clear()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from netspy.engine.control import Control
+from netspy.engine.control import Control, NodeGauge
 from netspy.engine.env import Env
-from netspy.engine.gauge import NodeGauge
 from netspy.engine.seeding import SeedCoordinator
 from netspy.engine.tasks.feeder import Feeder
 from netspy.frontier.contract import Frontier

@@ -11,9 +11,8 @@ from typing import Any
 
 from netspy import crash
 from netspy.engine.contract import SpiderLike
-from netspy.engine.control import Control
+from netspy.engine.control import Control, NodeGauge
 from netspy.engine.env import Env
-from netspy.engine.gauge import NodeGauge
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.page.callbacks import kind_of
 from netspy.engine.page.item_buffer import ItemBuffer
@@ -22,8 +21,8 @@ from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import NewEntry, SeedGrant
 from netspy.observe.faults import user_line, what
-from netspy.policy.backoff import Backoff
 from netspy.policy.finish import finished_job_left_behind, finished_job_text
+from netspy.policy.retry import Backoff
 from netspy.raised import failure
 
 _CHUNK = 500

@@ -74,6 +74,11 @@ class Lease:
         "deliveries", "member", "payload", "priority", "seq", "site", "suspicion", "task", "valid_until",
     )  # fmt: skip
 
+    @property
+    def is_task_end(self) -> bool:
+        """Whether this is the last request of a task: nothing is fetched, it tells how the task ended."""
+        return self.task[:1] == "!"
+
     def __init__(
         self,
         *,

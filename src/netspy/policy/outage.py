@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from netspy.policy.backoff import backoff_s
+from netspy.policy.retry import backoff_s
 
 _CAP_S = 2.0  # between two tries: whoever waits for a server goes on soon after it is back
 _SHORTEST_S = 0.01

@@ -148,12 +148,12 @@ class _Blocking:
         super().__init__(**options)
 
     def connect(self) -> None:
-        if self._sock is not None and self._seen != self._place.generation:
+        if self._sock is not None and self._seen != self._place.moves.generation:
             self.disconnect()
         super().connect()  # type: ignore[misc]
 
     def _connect(self) -> Any:
-        self._seen = self._place.generation
+        self._seen = self._place.moves.generation
         if not self._place.fixed:
             self.host, self.port = self._place.take_hint() or self._find()
         return super()._connect()  # type: ignore[misc]
@@ -254,12 +254,12 @@ class _Asyncio:
         super().__init__(**options)
 
     async def connect(self) -> None:
-        if self.is_connected and self._seen != self._place.generation:
+        if self.is_connected and self._seen != self._place.moves.generation:
             await self.disconnect(nowait=True)
         await super().connect()  # type: ignore[misc]
 
     async def _connect(self) -> None:
-        self._seen = self._place.generation
+        self._seen = self._place.moves.generation
         if not self._place.fixed:
             self.host, self.port = self._place.take_hint() or await self._find()
         await super()._connect()  # type: ignore[misc]

@@ -6,7 +6,6 @@ connection, with Cluster of the nodes: all keys of a job are in one slot, so one
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,7 +13,18 @@ if TYPE_CHECKING:
 
 Host = tuple[str, int]
 
-_moves: Counter[tuple[Any, ...]] = Counter()
+
+class Moves:
+    """`generation` rises whenever the server turned out to be elsewhere."""
+
+    __slots__ = ("generation",)
+
+    def __init__(self) -> None:
+        self.generation = 0
+
+
+_moves: dict[tuple[Any, ...], Moves] = {}
+
 """How often a server of this process turned out to be elsewhere, by what its place is asked with."""
 
 
@@ -32,7 +42,7 @@ class Ask(NamedTuple):
 class Place:
     """The place of one client's server, shared by its connections.
 
-    `generation` rises whenever the server turned out to be elsewhere: connections of an earlier one are replaced
+    `moves.generation` rises whenever the server turned out to be elsewhere: connections of an earlier one are replaced
     before they are used again. What one client finds out holds for all of the process that ask for the same server.
     """
 
@@ -40,15 +50,11 @@ class Place:
         """`slot`: that of the job's keys, in Redis Cluster."""
         self.address = address
         self.slot = slot
-        self._who = (address.kind, address.hosts, address.service, slot)
+        who = (address.kind, address.hosts, address.service, slot)
+        self.moves = _moves.setdefault(who, Moves())
         self._hint: Host | None = None
         self._known: list[Host] = list(address.hosts)
         self._turn = 0
-
-    @property
-    def generation(self) -> int:
-        """See the class."""
-        return _moves[self._who]
 
     @property
     def fixed(self) -> bool:
@@ -119,7 +125,7 @@ class Place:
 
     def elsewhere(self) -> None:
         """The server is another one now."""
-        _moves[self._who] += 1
+        self.moves.generation += 1
 
     def _elsewhere(self, why: str) -> str:
         self.elsewhere()

@@ -53,7 +53,7 @@ def test_host_only_and_domain_cookies(jar: CookieJar) -> None:
 )
 def test_a_cookie_for_somebody_else_is_refused(jar: CookieJar, domain: str) -> None:
     assert put(jar, f"a=1; Domain={domain}") == {}
-    assert not jar
+    assert not jar.domains
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_lives_end(jar: CookieJar, clock: Clock) -> None:
     clock.now += 400 * DAY
     assert sent(jar) == "session=1; garbage=3"
     put(jar, "session=; Expires=Thu, 01 Jan 1970 00:00:00 GMT", "garbage=; Max-Age=0")
-    assert not jar
+    assert not jar.domains
 
 
 def test_secure_cookies_need_https_both_ways(jar: CookieJar) -> None:

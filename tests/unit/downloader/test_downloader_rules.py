@@ -6,11 +6,10 @@ import io
 
 import pytest
 
-from netspy.downloader import body, failures, headers, outgoing, redirects, transfer
-from netspy.downloader.curl import connections_kept
+from netspy.downloader import body, failures, outgoing, redirects, transfer
+from netspy.downloader.curl import Activity, connections_kept
 from netspy.downloader.decoding import BodyError
 from netspy.downloader.outgoing import Outgoing
-from netspy.downloader.pool import Activity
 from netspy.errors import DownloadError, RequestError, ResponseTooLargeError
 from netspy.messages.request import Request
 from netspy.settings import Settings
@@ -22,7 +21,7 @@ SETTINGS = Settings()
 
 
 def test_a_head_keeps_order_and_every_line() -> None:
-    head = headers.read_head(
+    head = transfer.read_head(
         [
             b"HTTP/1.1 200 OK\r\n",
             b"Set-Cookie: a=1\r\n",
@@ -50,24 +49,24 @@ def test_a_head_keeps_order_and_every_line() -> None:
     ],
 )
 def test_status_lines(line: bytes, status: int) -> None:
-    assert headers.read_head([line]).status == status
+    assert transfer.read_head([line]).status == status
 
 
 def test_header_bytes_are_utf8_or_latin1_line_by_line() -> None:
-    head = headers.read_head(
+    head = transfer.read_head(
         [b"HTTP/1.1 200 OK\r\n", "U: ü\r\n".encode(), "L: ü\r\n".encode("latin-1"), b"F: a\r\n", b"\t b\r\n"]
     )
     assert head.pairs == [("u", "ü"), ("l", "ü"), ("f", "a b")]
 
 
 def test_raw_values_keep_their_bytes() -> None:
-    assert headers.raw_values(
+    assert transfer.raw_values(
         [b"Location: /\xe9 \r\n", b"X-Location: n\r\n", b"LOCATION:/b\r\n"], b"location:"
     ) == [b"/\xe9", b"/b"]
 
 
 def test_merged_headers_keep_the_requests_spelling() -> None:
-    merged = headers.merge(
+    merged = outgoing.merge(
         {"User-Agent": "d", "Accept": "d"}, [("user-agent", "mine"), ("X", "1"), ("X", "2")]
     )
     assert merged == [("Accept", "d"), ("user-agent", "mine"), ("X", "1"), ("X", "2")]

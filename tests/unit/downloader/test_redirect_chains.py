@@ -228,7 +228,7 @@ async def test_credentials_in_the_url_stay_with_it(raw, other, d) -> None:
     ids=["truncated", "no end", "huge", "undecodable"],
 )
 async def test_a_redirect_is_followed_whatever_its_body_is(raw, d, answer, monkeypatch) -> None:
-    monkeypatch.setattr("netspy.downloader.pool.REDIRECT_GRACE", 3600.0)  # it isn't waited for
+    monkeypatch.setattr("netspy.downloader.curl.REDIRECT_GRACE", 3600.0)  # it isn't waited for
     raw.on("/a", answer)
     assert (await d.fetch(Request(raw.url("/a")))).url == raw.url("/b")
 

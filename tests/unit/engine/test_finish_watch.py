@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from netspy.engine.control import Control
+from netspy.engine.control import Control, NodeGauge
 from netspy.engine.finish import FinishWatch
-from netspy.engine.gauge import NodeGauge
 from netspy.messages.entry import Counts
 from support.engine import env_of
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from netspy.engine.gauge import NodeGauge
-from netspy.engine.waiting import Waiters, wait_for_event
+from netspy.engine.control import NodeGauge, Waiters, wait_for_event
 
 
 def test_what_was_fed_since_the_queue_was_counted_counts_as_queued():

@@ -61,15 +61,15 @@ def test_a_task_closes_when_all_of_it_was_put_and_nothing_is_left():
     assert (tasks.closed(), tasks.state("t")) == ([], 1)
     tasks.ended(2, failed=True)
     assert tasks.closed() == [(CLOSING, 1)]
-    assert (tasks.state("t"), len(tasks), tasks.done, tasks.failed) == (0, 0, 0, 1)
+    assert (tasks.state("t"), len(tasks.open), tasks.done, tasks.failed) == (0, 0, 0, 1)
 
 
 def test_a_closing_request_keeps_no_task_open():
     tasks = TaskTable()
     tasks.arrived(5, "!0")
-    assert (tasks.of(5), len(tasks)) == ("!0", 0)
+    assert (tasks.task_of.get(5, ""), len(tasks.open)) == ("!0", 0)
     tasks.ended(5)
-    assert (tasks.of(5), tasks.closed()) == ("", [])
+    assert (tasks.task_of.get(5, ""), tasks.closed()) == ("", [])
 
 
 def test_a_seeding_lock_is_one_nodes_until_it_stops_renewing_it():

@@ -14,7 +14,7 @@ from writer_rig import Bench, Pauses, Recorder, Second, rows, run, run_on_a_turn
 from netspy.errors import ItemError, PipelineError
 from netspy.messages.row import Row
 from netspy.pipelines.dead_letters.file import DeadLetterFile, DeadRow
-from netspy.pipelines.delivery import deadline, feeding, writer
+from netspy.pipelines.delivery import deadline, retry, writer
 from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.jsonl import JsonlPipeline
 from netspy.pipelines.loader import pipeline_name
@@ -172,7 +172,7 @@ def test_a_database_refused_at_start_is_retried_dead_lettered_and_alarmed(settin
 
 
 def test_a_long_outage_ends_in_dead_letters_within_bounded_time(settings, monkeypatch) -> None:
-    monkeypatch.setattr(feeding, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(retry, "_PATIENCE_S", 0.0)
 
     async def main() -> None:
         pipeline = Recorder(outages=10**9)

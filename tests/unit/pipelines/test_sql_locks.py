@@ -47,7 +47,7 @@ async def test_a_locked_table_is_waited_for(db):
 
     async def sleep(_seconds):
         """The lock goes in the first pause of the wait."""
-        waiting.append(made.waiting)
+        waiting.append(next(iter(made.waited_for), None))
         held.close()
 
     values = Settings(ITEM_RETRY_TIMES=0, ITEM_STORE_PATIENCE=60.0)

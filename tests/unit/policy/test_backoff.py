@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netspy.policy.backoff import Backoff, backoff_s
+from netspy.policy.retry import Backoff, backoff_s
 
 
 @pytest.mark.parametrize(("n", "wait_s"), [(0, 0.2), (1, 0.4), (2, 0.8), (3, 1.6), (4, 2.0), (5, 2.0)])

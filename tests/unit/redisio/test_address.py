@@ -130,7 +130,7 @@ def test_a_redirection_is_followed_once_and_ends_older_connections():
 
     place = Place(read_address("redis+cluster://seed:1"), slot=5)
     assert place.moved_on(MovedError("5 n9:7"), ("seed", 1))
-    assert (place.generation, place.take_hint(), place.take_hint()) == (1, ("n9", 7), None)
+    assert (place.moves.generation, place.take_hint(), place.take_hint()) == (1, ("n9", 7), None)
     assert place.moved_on(MovedError("5 :7"), ("seed", 1))
     assert place.take_hint() == ("seed", 7)
     assert place.moved_on(AskError("5 n9:7"), ("seed", 1))
@@ -140,4 +140,4 @@ def test_a_redirection_is_followed_once_and_ends_older_connections():
     assert plain.moved_on(ReadOnlyError("You can't write against a read only replica."), None)
     assert plain.moved_on(ResponseError("user_script:1: -READONLY You can't write"), None)
     assert plain.moved_on(ResponseError("WRONGTYPE"), None) is None
-    assert plain.generation == 2
+    assert plain.moves.generation == 2

@@ -10,7 +10,7 @@ from netspy.aside import SLOW_S, in_thread
 from netspy.engine.control import Control
 from netspy.engine.env import Env
 from netspy.errors import StoreLostError
-from netspy.policy.backoff import Backoff
+from netspy.policy.retry import Backoff
 
 MasterOutcome = Literal["finished", "nothing_to_do", "stopped", "not_master", "failed", "store_lost"]
 

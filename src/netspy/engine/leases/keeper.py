@@ -12,9 +12,8 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from netspy.engine.control import Control
+from netspy.engine.control import Control, NodeGauge
 from netspy.engine.env import Env
-from netspy.engine.gauge import NodeGauge
 from netspy.engine.leases.held import HeldLeases
 from netspy.errors import NetspyError
 from netspy.frontier.contract import Keeper

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from netspy import crash
-from netspy.engine.control import Control
+from netspy.engine.control import Control, Waiters
 from netspy.engine.env import Env
 from netspy.engine.leases.held import HeldLeases
-from netspy.engine.waiting import Waiters
 from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import Lease, NewEntry, Settlement, TaskMark

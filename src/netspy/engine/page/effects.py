@@ -18,7 +18,7 @@ from netspy.engine.env import Env
 from netspy.engine.page.actions import Action
 from netspy.errors import ConfigError, SpiderError
 from netspy.observe.faults import what
-from netspy.policy.backoff import Backoff
+from netspy.policy.retry import Backoff
 from netspy.raised import failure
 
 _FIRST_PAUSE_S = 0.5

@@ -16,7 +16,7 @@ from netspy.engine.page.fetch import Fetcher, Replaced
 from netspy.engine.page.outcome import PageOutcome
 from netspy.engine.page.output import CallbackOutput, YieldSite
 from netspy.engine.page.page import Page
-from netspy.engine.page.task_pages import TaskPages, is_task_end
+from netspy.engine.page.task_pages import TaskPages
 from netspy.engine.page.user_code import UserCode
 from netspy.errors import (
     CallbackTimeoutError,
@@ -85,9 +85,9 @@ class PageHandler:
             self._slots.on_ended(lease.site)
             return
         request: Request = lease.payload
-        named = "" if is_task_end(lease) else lease.task
+        named = "" if lease.is_task_end else lease.task
         origin = YieldSite(
-            f"{self._name}.{request.callback_name or self._callbacks.default}",
+            lambda: f"{self._name}.{request.callback_name or self._callbacks.default}",
             b"c%d" % lease.seq,
             request.url,
             task=named,
@@ -113,7 +113,7 @@ class PageHandler:
             page.let_go()
 
     async def _work(self, page: Page) -> None:
-        if is_task_end(page.lease):
+        if page.lease.is_task_end:
             if not await self._prepare_end(page):
                 return
         else:
@@ -231,7 +231,7 @@ class PageHandler:
             if out.verdict is False:
                 self._drop(page, "validate returned False")
                 return
-            if self._tasks is not None and is_task_end(page.lease):
+            if self._tasks is not None and page.lease.is_task_end:
                 self._tasks.count_end(page.lease)
             else:
                 self._counters.inc("request_ok")

@@ -13,14 +13,13 @@ from typing import TypeVar
 
 from netspy import crash
 from netspy.engine.contract import ItemFilter, ItemWriter
-from netspy.engine.control import Control
+from netspy.engine.control import Control, Waiters, wait_for_event
 from netspy.engine.env import Env
 from netspy.engine.page.output import ItemRow
 from netspy.engine.page.page import Page
-from netspy.engine.waiting import Waiters, wait_for_event
 from netspy.errors import PipelineError
 from netspy.messages.row import DeadRow
-from netspy.policy.backoff import Backoff
+from netspy.policy.retry import Backoff
 
 _T = TypeVar("_T")
 
@@ -89,7 +88,8 @@ class ItemBuffer:
     @property
     def waiting(self) -> str | None:
         """The pipeline whose store is away, so that items wait for it; None when none is."""
-        return self._writer.waiting
+        waited_for = self._writer.waited_for
+        return next(iter(waited_for)) if waited_for else None
 
     @property
     def full(self) -> bool:

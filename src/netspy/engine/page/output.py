@@ -39,12 +39,12 @@ class YieldSite:
     """
 
     __slots__ = (
-        "bypass", "generator", "handed_over", "history", "identity", "label", "ordinal", "refused", "salt", "task", "url",
+        "_label", "bypass", "generator", "handed_over", "history", "identity", "ordinal", "refused", "salt", "task", "url",
     )  # fmt: skip
 
     def __init__(
         self,
-        label: str,
+        label: str | Callable[[], str],
         identity: bytes,
         url: str = "",
         *,
@@ -52,7 +52,7 @@ class YieldSite:
         salt: bytes = b"",
         bypass: bool = False,
     ) -> None:
-        self.label = label
+        self._label = label
         self.identity = identity
         self.url = url
         self.task = task
@@ -63,6 +63,17 @@ class YieldSite:
         self.refused = ""  # why a value was refused, the first one
         self.handed_over = False  # some of its values are in the frontier
         self.history: str | None = None  # the store's history under which the first of them were put
+
+    @property
+    def label(self) -> str:
+        """`Spider.parse`, for messages: made when one needs it."""
+        if not isinstance(self._label, str):
+            self._label = self._label()
+        return self._label
+
+    @label.setter
+    def label(self, label: str) -> None:
+        self._label = label
 
     def where(self) -> str:
         """`Spider.parse (main.py:14), while handling URL`."""

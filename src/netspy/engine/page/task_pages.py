@@ -10,11 +10,6 @@ from netspy.errors import UnknownCallbackError
 from netspy.messages.entry import Lease
 
 
-def is_task_end(lease: Lease) -> bool:
-    """Whether this is the last request of a task: nothing is fetched, it tells how the task ended."""
-    return lease.task[:1] == "!"
-
-
 class TaskPages:
     """`effects` carries out what callbacks ask for beside requests and items."""
 

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from netspy import crash
-from netspy.engine.control import Control
+from netspy.engine.control import Control, NodeGauge, wait_for_event
 from netspy.engine.env import Env
-from netspy.engine.gauge import NodeGauge
 from netspy.engine.parts import TaskParts
 from netspy.engine.tasks.requests import (
     CHUNK,
@@ -28,12 +27,11 @@ from netspy.engine.tasks.requests import (
     fetch_tasks,
     split_travelling,
 )
-from netspy.engine.waiting import wait_for_event
 from netspy.errors import SerializationError, SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import TaskMark, TaskState
 from netspy.observe.faults import MAX_TEXT, user_line, what
-from netspy.policy.backoff import backoff_s
+from netspy.policy.retry import backoff_s
 from netspy.raised import failure
 from netspy.tasks.contract import Backlog, Task
 

@@ -7,9 +7,8 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from netspy.engine.control import Control
+from netspy.engine.control import Control, NodeGauge
 from netspy.engine.env import Env
-from netspy.engine.gauge import NodeGauge
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.page.actions import current, reports
 from netspy.engine.page.callbacks import kind_of

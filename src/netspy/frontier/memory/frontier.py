@@ -189,7 +189,7 @@ class MemoryFrontier:
                     if task:
                         self._tasks.arrived(self._seq, task)
                 self._tasks.mark(tasks)
-                if len(self._tasks):
+                if self._tasks.open:
                     self._close_tasks()
             if fresh:
                 await maybe_await(own.mark([entry.id for entry in fresh]))
@@ -223,7 +223,7 @@ class MemoryFrontier:
                 suspicion=suspicion,
                 member=(deadline, suspicion),
                 valid_until=deadline,
-                task=self._tasks.of(entry[1]),
+                task=self._tasks.task_of.get(entry[1], ""),
             )
             leased[entry[1]] = lease
             leases.append(lease)
@@ -256,7 +256,7 @@ class MemoryFrontier:
                 acked.append(True)
                 if lease.task:
                     self._tasks.ended(lease.seq)
-            if len(self._tasks):
+            if self._tasks.open:
                 self._close_tasks()
         return Settled(acked, new, [False] * len(acked))
 
@@ -300,7 +300,7 @@ class MemoryFrontier:
                     del self._leased[lease.seq]
                     self._fail(record)
                     self._tasks.ended(lease.seq, failed=True)
-            if len(self._tasks):
+            if self._tasks.open:
                 self._close_tasks()
         return flags
 
@@ -342,7 +342,7 @@ class MemoryFrontier:
                     self._tasks.ended(lease.seq, failed=True)
                 else:
                     self._queue.push(lease.site, _entry(lease, lease.deliveries, suspicion))
-            if len(self._tasks):
+            if self._tasks.open:
                 self._close_tasks()
         moved = min(limit, len(out))
         return Reclaimed(moved - poisoned, poisoned, more=len(out) > limit)
@@ -372,7 +372,7 @@ class MemoryFrontier:
                 seed_detail=self._seed.error,
                 seed_age_s=self._seed.age_s(now),
                 next_due_s=max(0.0, self._delayed[0][0] - now) if self._delayed else None,
-                tasks=len(self._tasks),
+                tasks=len(self._tasks.open),
                 tasks_done=self._tasks.done,
                 tasks_failed=self._tasks.failed,
             )

@@ -24,7 +24,7 @@ from netspy.frontier.redis.membership import (
     StaleOperationError,
 )
 from netspy.frontier.redis.start_checks import server_facts
-from netspy.policy.backoff import Backoff
+from netspy.policy.retry import Backoff
 from netspy.redisio.link import AsyncLink, StoreFullError
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Session:
         """
         shared = self.shared
         full_since: float | None = None
-        backoff = Backoff(FULL_FIRST_S, FULL_CAP_S)
+        backoff: Backoff | None = None
         while True:
             try:
                 async with nullcontext() if numbers is None else numbers.lane:
@@ -222,6 +222,7 @@ class Session:
                     raise
                 now = shared.monotonic()
                 full_since = now if full_since is None else full_since
+                backoff = backoff or Backoff(FULL_FIRST_S, FULL_CAP_S)
                 await self._wait_for_memory(error, backoff.next_s(), now - full_since)
             else:
                 if numbers is self.writes:

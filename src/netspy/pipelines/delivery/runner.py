@@ -11,7 +11,7 @@ from netspy.aside import SerialThread
 from netspy.errors import PipelineError
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.errors import UnavailableError, store_away
-from netspy.policy.backoff import Backoff
+from netspy.policy.retry import Backoff
 from netspy.raised import awaited, failure
 
 
@@ -110,11 +110,6 @@ class Runner:
         except Exception as error:
             step = "open" if not self._opened else "describe"
             raise UnavailableError(f"{step}() failed: {type(error).__name__}: {error}") from error
-
-    @property
-    def waited_for(self) -> bool:
-        """Whether rows wait for the store to come back."""
-        return self.away_since is not None and not self.gave_up
 
     def away(self, error: Exception) -> bool:
         """Whether the error says that the store is away: by the pipeline's own word (`is_away`), or the usual signs."""

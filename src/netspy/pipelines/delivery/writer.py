@@ -19,13 +19,13 @@ from netspy.errors import ConfigError, PipelineError
 from netspy.messages.row import DeadRow
 from netspy.pipelines.delivery.deadline import Deadline
 from netspy.pipelines.delivery.events import Events, PipelineEvent
-from netspy.pipelines.delivery.feeding import Failure, Feeder
+from netspy.pipelines.delivery.retry import DeliveryRetry, Failure
 from netspy.pipelines.delivery.runner import Runner
 from netspy.pipelines.errors import cause_of, text_of
 from netspy.pipelines.loader import load_pipelines, pipeline_name
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from netspy.messages.row import Row
     from netspy.pipelines.base import BasePipeline
@@ -77,7 +77,8 @@ class BatchWriter:
         self._deadline = Deadline()
         events = Events(on_event)
         self._tell = events.tell
-        self._feeder = Feeder(settings, self._deadline, sleep, events)
+        self._feeder = DeliveryRetry(settings, self._deadline, sleep, events)
+        self.waited_for: Collection[str] = self._feeder.waited_for
         self._disk = SerialThread("netspy-dead-letter")
         self._runners: dict[str, Runner] = {}
         self._unusable: dict[str, str] = {}
@@ -206,11 +207,6 @@ class BatchWriter:
                 self._runners[name] = runner = known or self._add(pipeline)
                 return runner
         return name, self._unusable[name]
-
-    @property
-    def waiting(self) -> str | None:
-        """The pipeline whose store is away and is waited for, None when none is: no new work should begin then."""
-        return next((runner.label for runner in self._runners.values() if runner.waited_for), None)
 
     async def _close(self, runner: Runner) -> None:
         try:

@@ -14,7 +14,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from netspy.policy.backoff import backoff_s
+from netspy.policy.retry import backoff_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from netspy.engine.control import Control
-from netspy.engine.gauge import NodeGauge
+from netspy.engine.control import Control, NodeGauge
 from netspy.engine.leases.held import HeldLeases
 from netspy.engine.leases.keeper import LeaseKeeper
 from netspy.messages.entry import BeatReply

@@ -26,7 +26,7 @@ class Writer:
         self.failures = 0
         self.refused = set()
         self.buried = []
-        self.waiting = None
+        self.waited_for = []
 
     async def refuse(self, rows):
         await self.refusing.wait()
@@ -326,7 +326,7 @@ async def test_the_fields_of_stored_rows_are_counted_and_of_failed_ones_not(make
 async def test_the_buffer_says_which_store_is_waited_for(make):
     rig = make()
     assert rig.buffer.waiting is None
-    rig.writer.waiting = "MysqlPipeline"
+    rig.writer.waited_for = ["MysqlPipeline"]
     assert rig.buffer.waiting == "MysqlPipeline"
 
 

@@ -10,7 +10,7 @@ from netspy.errors import PipelineError, RowsFailedError
 from netspy.pipelines.delivery.deadline import Deadline, LimitError
 from netspy.pipelines.delivery.runner import Group, Runner
 from netspy.pipelines.errors import UnavailableError, rows_fault, text_of
-from netspy.policy.backoff import Backoff
+from netspy.policy.retry import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -53,8 +53,11 @@ class _Tried(NamedTuple):
     error: Exception | None = None
 
 
-class Feeder:
-    """Gives pipelines their rows. All methods belong to one event loop."""
+class DeliveryRetry:
+    """Gives pipelines their rows, again and again where that may help. All methods belong to one event loop.
+
+    `waited_for`: the names of the pipelines whose stores are away while rows wait for them.
+    """
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class Feeder:
         self._deadline = deadline
         self._sleep = sleep
         self._tell = events.tell
+        self.waited_for: dict[str, None] = {}
 
     async def feed(
         self,
@@ -104,6 +108,7 @@ class Feeder:
         if not (tried.rest and tried.error is not None and runner.away(tried.error)):
             # It answered, even if it refused every row.
             runner.away_since, runner.gave_up = None, False
+            self.waited_for.pop(runner.label, None)
         if stored:
             if runner.down:
                 runner.down = False
@@ -127,10 +132,12 @@ class Feeder:
         now = time.monotonic()
         if runner.away_since is None:
             runner.away_since = now
+            self.waited_for[runner.label] = None
             runner.pauses = self._backoff(_SHORTEST_PAUSE_S)
         left = runner.away_since + self._patience_s - now
         if left <= 0 or self._deadline.hurried:
             runner.gave_up = True
+            self.waited_for.pop(runner.label, None)
             return False
         await self._deadline.pause(min(runner.pauses.next_s(), left), self._sleep)
         return True
