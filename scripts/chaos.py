@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from chaos_plan import NODE_KINDS, REDIS_KINDS, Event, plan
 from chaos_site import CHAINS, SPIDER, Site
 
-from netspy.frontier.calls import script
+from netspy.frontier.redis.calls import script
 from netspy.testing.faults import check_last_line
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.runner import Result, Script, start_script

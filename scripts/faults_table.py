@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
-from netspy.frontier.session import package_version
+from netspy.frontier.redis.calls import package_version
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = Path(__file__).with_name("faults.toml")

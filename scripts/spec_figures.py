@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 from netspy.errors import ConfigError
 from netspy.frontier.dedup import BloomFilter
-from netspy.frontier.redis import RedisFrontier
+from netspy.frontier.redis.frontier import RedisFrontier
+from netspy.frontier.redis.membership import Owner
 from netspy.messages.request import Request
 from netspy.policy.bloom import MAX_LAYER_BYTES, memory_table, plan
 from netspy.policy.run_scope import run_scope
@@ -290,8 +291,7 @@ async def _redis_rates(
     frontier = RedisFrontier(
         settings,
         run_scope(settings, "Figures"),
-        owner_class="Figures",
-        kind="spider",
+        Owner("Figures", "spider"),
         pack=Request.pack,
         unpack=Request.unpack,
     )

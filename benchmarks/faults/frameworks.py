@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from netspy.frontier.calls import script
+from netspy.frontier.redis.calls import script
 
 SPIDERS = Path(__file__).resolve().parent.parent / "spiders"
 

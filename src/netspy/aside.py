@@ -10,13 +10,15 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
+from netspy.raised import failure
+
 
 def _job(call: Callable[[], Any]) -> tuple[asyncio.Future[Any], Callable[[], None]]:
     """A future of the running loop, and what a thread is to run so that it gets the call's result or exception."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
-    def settle(result: Any, error: BaseException | None) -> None:
+    def settle(result: Any, error: Exception | None) -> None:
         if future.done():
             return
         if error is None:
@@ -26,13 +28,13 @@ def _job(call: Callable[[], Any]) -> tuple[asyncio.Future[Any], Callable[[], Non
 
     def job() -> None:
         result: Any = None
-        failed: BaseException | None = None
+        failed: Exception | None = None
         try:
             result = call()
         except StopIteration as error:  # a future can't hold it
             failed = RuntimeError(f"StopIteration out of {call!r}: {error}")
         except BaseException as error:
-            failed = error
+            failed = failure(error)
         with suppress(RuntimeError):  # the loop has ended; nobody waits
             loop.call_soon_threadsafe(settle, result, failed)
 

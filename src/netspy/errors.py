@@ -23,6 +23,7 @@ NetspyError
 ├── ResponseError               the response can't be read as asked (e.g. `.json()` of HTML)
 ├── ValidationError             raised by `validate`: fetch this request again
 ├── NotRetryError               raised by user code: drop this request, don't retry
+├── UserCodeError               user code raised what is no Exception (CancelledError, KeyboardInterrupt, …)
 ├── ItemError                   an item can't be stored as it is
 ├── PipelineError               a pipeline failed
 │   └── RowsFailedError         some rows of a batch are not stored, the others are
@@ -148,6 +149,17 @@ class ValidationError(NetspyError):
 
 class NotRetryError(NetspyError):
     """Raise it in `validate`, a middleware or a callback to drop the request without another try."""
+
+
+class UserCodeError(NetspyError):
+    """User code raised what is no Exception: CancelledError, GeneratorExit, KeyboardInterrupt, a BaseException of its own.
+
+    It counts like any other error of that code; `__cause__` is what was raised.
+    """
+
+    def __init__(self, original: BaseException) -> None:
+        self.name = type(original).__name__
+        super().__init__(f"{self.name}: {original}" if str(original) else self.name)
 
 
 class ItemError(NetspyError):

@@ -26,6 +26,7 @@ from netspy.errors import (
     StoreLostError,
     StoreUnavailableError,
     UnknownCallbackError,
+    UserCodeError,
     UserUnavailableError,
     ValidationError,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "StoreLostError",
     "StoreUnavailableError",
     "UnknownCallbackError",
+    "UserCodeError",
     "UserUnavailableError",
     "ValidationError",
 ]

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from netspy.frontier.memory import MemoryFrontier
-from netspy.frontier.redis import RedisFrontier
+from netspy.frontier.memory.frontier import MemoryFrontier
+from netspy.frontier.redis.frontier import RedisFrontier
+from netspy.frontier.redis.membership import Clocks, NodeCall, Owner
+from netspy.frontier.redis.session import Events
 from netspy.messages.entry import BeatReport, NewEntry
 from netspy.policy.run_scope import run_scope
+from netspy.redisio.scripts import Call
 from netspy.settings import Settings
 
 if TYPE_CHECKING:
@@ -110,14 +113,11 @@ class Rig:
             made = RedisFrontier(
                 settings,
                 run_scope(settings, owner, redis_key),
-                owner_class=owner,
-                kind=spider_kind,
+                Owner(owner, spider_kind, take_over),
                 pack=bytes,
                 unpack=unpack,
-                take_over=take_over,
-                clock_ms=self.clock.ms,
-                monotonic=self.clock,
-                **(hooks or {}),
+                events=Events(**(hooks or {})),
+                clocks=Clocks(self.clock.ms, self.clock),
             )
         await made.open()
         self.nodes.append(made)
@@ -151,6 +151,14 @@ class Rig:
             keeper.close()
         for node in self.nodes:
             await node.close()
+
+
+def sent(node: Any, call: NodeCall, kind: str = "writes") -> Call:
+    """The call as the node sends it, under its next number: for tests to send it more than once."""
+    shared, numbers = node._session.shared, getattr(node._session, kind)
+    number = numbers.take(shared.member, shared.monotonic())
+    numbers._open = False  # the next claim has a number of its own
+    return shared.sent(call, shared.member, number)
 
 
 REPORT = BeatReport(0, 0, {"pages": 1})

@@ -134,7 +134,7 @@ async def test_a_filter_class_of_the_users_decides(redis_url):
 
 
 async def test_a_filter_class_of_the_users_decides_in_memory_too():
-    from netspy.frontier.memory import MemoryFrontier
+    from netspy.frontier.memory.frontier import MemoryFrontier
     from netspy.messages.entry import Settlement
 
     node = MemoryFrontier(dedup=SlowFilter(None))

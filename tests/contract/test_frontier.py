@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from frontier_rig import LEASE, REPORT, Clock, Rig, entry, names, rigs
+from frontier_rig import LEASE, REPORT, Clock, Rig, entry, names, rigs, sent
 
 from netspy.frontier.contract import SeedLockLostError
 from netspy.messages.entry import Settlement
@@ -477,10 +477,8 @@ async def test_poison_is_listed_as_readable_json(shared):
 async def test_a_put_whose_answer_was_lost_enqueues_once_and_answers_the_same(shared):
     node = await shared.node()
     session = node._session
-    member = session.shared.member
-    member.write_op += 1
     packed = [node._writes._packed(e) for e in (entry("a"), entry("b"), entry("a"))]
-    call = node._calls.put(session.shared, member, session.now(), member.write_op, packed, None)
+    call = sent(node, node._calls.put(packed, None))
     first = await session.link.run(call)
     second = await session.link.run(call)
     assert first[1] == second[1] == b"110"
@@ -494,9 +492,7 @@ async def test_a_claim_whose_answer_was_lost_gives_the_same_batch_again(shared):
     node = await shared.node()
     await node.put([entry(i) for i in range(10)])
     session = node._session
-    member = session.shared.member
-    member.claim_op += 1
-    call = node._calls.claim(session.shared, member, session.now(), 4, (), (64, 8, 1), 0)
+    call = sent(node, node._calls.claim(4, (), (64, 8, 1), 0), "claims")
     first = await session.link.run(call)
     shared.clock.advance(1)
     second = await session.link.run(call)
@@ -510,9 +506,7 @@ async def test_a_claim_whose_answer_was_lost_gives_the_same_batch_again(shared):
 async def test_a_claim_that_got_nothing_is_remembered_too(shared):
     node = await shared.node()
     session = node._session
-    member = session.shared.member
-    member.claim_op += 1
-    call = node._calls.claim(session.shared, member, session.now(), 4, (), (64, 8, 1), 0)
+    call = sent(node, node._calls.claim(4, (), (64, 8, 1), 0), "claims")
     assert (await session.link.run(call))[8:] == []
     await node.put([entry("a")])
     assert (await session.link.run(call))[8:] == []
@@ -524,16 +518,7 @@ async def test_a_settle_whose_answer_was_lost_answers_the_same(shared):
     await node.put([entry("p")])
     [lease] = (await node.claim(1)).leases
     session = node._session
-    member = session.shared.member
-    member.write_op += 1
-    call = node._calls.settle(
-        session.shared,
-        member,
-        session.now(),
-        member.write_op,
-        [],
-        [(lease.member, "", [node._writes._packed(entry("c"))])],
-    )
+    call = sent(node, node._calls.settle([], [(lease.member, "", [node._writes._packed(entry("c"))])]))
     first, second = await session.link.run(call), await session.link.run(call)
     assert first[1] == second[1] == b"a1"
     assert (await node.counts()).queued == 1

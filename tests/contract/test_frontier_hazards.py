@@ -11,12 +11,12 @@ import json
 from typing import Any
 
 import pytest
-from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, names, rigs
+from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, names, rigs, sent
 
 from netspy.cluster import failed
 from netspy.errors import ConfigError
-from netspy.frontier import calls
-from netspy.frontier.liveness import here
+from netspy.frontier.redis import calls
+from netspy.frontier.redis.liveness import this_process
 from netspy.messages.entry import Settlement
 from netspy.policy.failed_record import pack_failed
 from netspy.policy.run_scope import run_scope
@@ -70,7 +70,7 @@ async def test_only_the_servers_clock_counts(redis_server):
 
         async def node(self, **more: Any) -> Any:
             made = await super().node(**more)
-            made._session.now = lambda: ""
+            made._session.shared.now = lambda: ""
             return made
 
     rig = Real("redis", Clock(), redis_server.url)  # its clock is years behind
@@ -186,10 +186,8 @@ async def test_a_script_takes_more_entries_in_one_call_than_lua_hands_over_at_on
     """Our own calls are shorter; the scripts don't rely on it."""
     node = await rig.node()
     session = node._session
-    member = session.shared.member
-    member.write_op += 1
     rows = [node._writes._packed(entry(i)) for i in range(5000)]
-    call = node._calls.put(session.shared, member, session.now(), member.write_op, rows, None)
+    call = sent(node, node._calls.put(rows, None))
     assert (await session.link.run(call))[1] == b"1" * 5000
     claimed = 0
     while leases := (await node.claim(1000)).leases:
@@ -204,9 +202,7 @@ async def test_a_repeated_claim_gets_its_own_leases_though_others_have_the_same_
     one, two = await rig.node(), await rig.node()
     await one.put([entry(i) for i in range(6)])
     session = one._session
-    member = session.shared.member
-    member.claim_op += 1
-    call = one._calls.claim(session.shared, member, session.now(), 2, (), (64, 8, 1), 0)
+    call = sent(one, one._calls.claim(2, (), (64, 8, 1), 0), "claims")
     first = await session.link.run(call)
     await two.claim(2)  # in the same millisecond
     assert (await session.link.run(call))[8:] == first[8:]
@@ -221,9 +217,7 @@ async def test_what_a_claim_under_way_has_taken_is_no_orphan(rig):
     await node.put([entry(i) for i in range(5)])
     held = (await node.claim(2)).leases
     session = node._session
-    member = session.shared.member
-    member.claim_op += 1
-    call = node._calls.claim(session.shared, member, session.now(), 2, (), (64, 8, 1), 0)
+    call = sent(node, node._calls.claim(2, (), (64, 8, 1), 0), "claims")
     first = await session.link.run(call)
     assert keeper.reconcile(held) == 0
     assert (await session.link.run(call))[8:] == first[8:]
@@ -253,8 +247,6 @@ async def test_a_malformed_entry_in_the_middle_leaves_everything_as_it_was(rig, 
     await node.put([entry("parent")])
     [parent] = (await node.claim(1)).leases
     session = node._session
-    member = session.shared.member
-    member.write_op += 1
     good = node._writes._packed(entry("good"))
     bad = node._writes._packed(entry("bad"))
     broken = {
@@ -266,11 +258,9 @@ async def test_a_malformed_entry_in_the_middle_leaves_everything_as_it_was(rig, 
     bad = bad._replace(**broken[how])
     rows = [good, bad, node._writes._packed(entry("other"))]
     if script == "put":
-        call = node._calls.put(session.shared, member, session.now(), member.write_op, rows, None)
+        call = sent(node, node._calls.put(rows, None))
     else:
-        call = node._calls.settle(
-            session.shared, member, session.now(), member.write_op, [], [(parent.member, "", rows)]
-        )
+        call = sent(node, node._calls.settle([], [(parent.member, "", rows)]))
     # Our own side would refuse it before the call.
     call = call._replace(args=["inf" if str(arg) == "123456" else arg for arg in call.args])
     before = await state(rig)
@@ -290,13 +280,9 @@ async def test_a_malformed_move_in_the_middle_leaves_everything_as_it_was(rig, w
     await node.put([entry(i) for i in range(3)])
     a, b, c = (await node.claim(3)).leases
     session = node._session
-    member = session.shared.member
-    member.write_op += 1
     good = ("5", "") if what == "delay" else ("", '{"request":{}}')
-    call = node._calls.move(
-        session.shared, member, session.now(), member.write_op, what,
-        [(a.member, *good), (b.member, *row), (c.member, *good)],
-    )  # fmt: skip
+    call = sent(node, node._calls.move(what,
+        [(a.member, *good), (b.member, *row), (c.member, *good)]))  # fmt: skip
     before = await state(rig)
     with pytest.raises(Exception, match="NETSPYARGS"):
         await session.link.run(call)
@@ -312,11 +298,7 @@ async def test_a_repeated_release_answers_the_same_and_a_late_one_is_refused(rig
     await node.put([entry("a"), entry("b")])
     [lease] = (await node.claim(1)).leases
     session = node._session
-    member = session.shared.member
-    member.write_op += 1
-    call = node._calls.move(
-        session.shared, member, session.now(), member.write_op, "release", [(lease.member, "", "")]
-    )
+    call = sent(node, node._calls.move("release", [(lease.member, "", "")]))
     first, second = await session.link.run(call), await session.link.run(call)
     assert (first[0], second[0]) == (b"OK", b"AGAIN")
     assert first[1] == second[1] == b"1"
@@ -398,7 +380,7 @@ async def test_a_release_keeps_the_suspicion(rig):
 
 async def test_a_node_whose_process_is_gone_from_this_machine_is_swept_at_once_and_no_other(rig):
     """No heartbeat has to grow stale for what the kernel knows; of all others the heartbeat decides."""
-    mine = here()
+    mine = this_process()
     if mine is None:
         missing("no /proc to ask about processes")
     dead, elsewhere, alive = [await rig.node() for _ in range(3)]
@@ -536,20 +518,11 @@ async def test_the_record_of_a_node_that_beat_again_meanwhile_is_not_removed(rig
     rig.pass_time(STALE + 1, keepers[0])
     assert keepers[0].beat(REPORT).stale_nodes == [two.node]
     keepers[1].beat(REPORT)
-    forget = one._calls.forget(
-        one._session.shared, one._session.shared.member, keepers[0]._now(), two.node, own=False
-    )
+    forget = one._calls.forget(two.node, own=False)
     assert keepers[0]._run(forget)[0] == b"ALIVE"
     assert keepers[1].beat(REPORT).known
     rig.pass_time(STALE + 1, keepers[0])
-    assert (
-        keepers[0]._run(
-            one._calls.forget(
-                one._session.shared, one._session.shared.member, keepers[0]._now(), two.node, own=False
-            )
-        )[0]
-        == b"OK"
-    )
+    assert keepers[0]._run(forget)[0] == b"OK"
     assert not keepers[1].beat(REPORT).known
 
 

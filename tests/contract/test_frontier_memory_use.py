@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 from frontier_rig import Clock, Rig, entry
 
-from netspy.frontier.memory import MemoryFrontier
+from netspy.frontier.memory.frontier import MemoryFrontier
 from netspy.redisio.client import sync_client
 
 

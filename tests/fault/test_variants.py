@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-from netspy.frontier.calls import script
+from netspy.frontier.redis.calls import script
 from netspy.testing.faults import serve_pages
 from netspy.testing.leash import wait_until
 from netspy.testing.proxy import FaultProxy

@@ -203,8 +203,8 @@ def test_a_slow_pipeline_holds_the_callbacks_back_and_memory_stays_bounded(home)
 
     class Slow(Memory):
         def save_items(self, table, items):
-            node = made._running._node
-            most.append((len(node._machine.items), len(node._held)))
+            parts = made._running._node._parts
+            most.append((len(parts.items), len(parts.held)))
             time.sleep(0.02)
             super().save_items(table, items)
 

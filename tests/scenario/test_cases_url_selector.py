@@ -1,6 +1,6 @@
 """The url and selector cases: real-world inputs that break crawlers, each with its right answer.
 
-URL-06 is in tests/unit/engine/test_yield_urls.py, SEL-04 in tests/unit/messages/test_selectors.py.
+URL-06 is in tests/unit/engine/page/test_output_urls.py, SEL-04 in tests/unit/messages/test_selectors.py.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ TESTS = Path(__file__).resolve().parents[1]
 SUITES = TESTS.parent / "src/netspy/testing"
 """The contract suites, which users run as well."""
 
-IN_NAME = re.compile(r"(?:^|_)(?P<area>[a-z]{3})_?(?P<number>\d\d)_?(?P<parts>[a-e](?=_|$))?")
-IN_TEXT = re.compile(r"\b(?P<area>[A-Z]{3})-(?P<number>\d\d)(?P<parts>(?:,? (?:and )?[a-e]\b)*)")
+IN_NAME = re.compile(r"(?:^|_)(?P<area>[a-z]{2,3})_?(?P<number>\d\d)_?(?P<parts>[a-e](?=_|$))?")
+IN_TEXT = re.compile(r"\b(?P<area>[A-Z]{2,3})-(?P<number>\d\d)(?P<parts>(?:,? (?:and )?[a-e]\b)*)")
 
 PARTS = {"BAT-05": "abcde", "DST-05": "abc", "LNG-03": "abc"}
 """Cases whose parts are tests of their own. Those of the others are done together, in one test."""
@@ -57,10 +57,10 @@ def named() -> set[str]:
 
 
 def case_files() -> dict[str, list[dict[str, str]]]:
-    read = {
-        path.name: json.loads(path.read_text(encoding="utf-8"))
-        for path in (TESTS / "data/cases").glob("*.json")
-    }
+    folder = TESTS / "data/cases"
+    read = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
+    for path in folder.glob("*.jsonl"):
+        read[path.name] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return {name: cases for name, cases in read.items() if isinstance(cases, list)}
 
 

@@ -13,8 +13,9 @@ import msgspec
 
 from netspy.assembly.contract import AnySpider, StoreParts, is_list, is_shared, is_table
 from netspy.engine.contract import DeadLettersLike
+from netspy.engine.control import Ended
 from netspy.engine.node import Node
-from netspy.engine.parts import Ended, NodeState, Parts, TaskParts
+from netspy.engine.parts import NodeState, Parts, TaskParts
 from netspy.errors import ConfigError, MissingExtraError
 from netspy.messages.request import Request
 from netspy.messages.urls import compile_ignore

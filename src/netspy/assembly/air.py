@@ -7,11 +7,11 @@ from typing import Any
 
 from netspy.assembly import Built, resume
 from netspy.assembly.contract import AnySpider, StoreParts
+from netspy.engine.control import Ended
 from netspy.engine.node import Node
-from netspy.engine.parts import Ended
 from netspy.errors import ConfigError
-from netspy.frontier.item_filter import MemoryItemFilter
-from netspy.frontier.memory import MemoryFrontier
+from netspy.frontier.dedup import MemoryItemFilter
+from netspy.frontier.memory.frontier import MemoryFrontier
 from netspy.messages.callbacks import callback_problem
 from netspy.messages.request import Request
 from netspy.observe.alerts import Alerts

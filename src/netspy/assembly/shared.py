@@ -13,7 +13,9 @@ from netspy.assembly.contract import AnySpider, SharedSpider, StoreParts
 from netspy.cluster.failed import retry_failed
 from netspy.cluster.status import Status, may_alert_async, read_status, read_status_async
 from netspy.errors import NetspyError, SerializationError
-from netspy.frontier.redis import RedisFrontier
+from netspy.frontier.redis.frontier import RedisFrontier
+from netspy.frontier.redis.membership import Owner
+from netspy.frontier.redis.session import Events
 from netspy.messages.request import Request
 from netspy.observe.alerts import Alerts
 from netspy.observe.log import Logger
@@ -48,15 +50,15 @@ def build_shared(
     frontier = RedisFrontier(
         settings,
         scope,
-        owner_class=spider.name,
-        kind=spider.kind,
+        Owner(spider.name, spider.kind, spider.take_over),
         pack=_pack,
         unpack=Request.unpack,
-        on_fill=lambda rate: look.once(alerts, fill_kind(rate), fill_message(rate, settings)),
-        on_outage=_outages(built, spider, settings),
-        on_full=lambda full: _memory_full(alerts, log, full=full),
-        on_unreadable=lambda n: _unreadable(spider, alerts, n),
-        take_over=spider.take_over,
+        events=Events(
+            on_fill=lambda rate: look.once(alerts, fill_kind(rate), fill_message(rate, settings)),
+            on_outage=_outages(built, spider, settings),
+            on_full=lambda full: _memory_full(alerts, log, full=full),
+            on_unreadable=lambda n: _unreadable(spider, alerts, n),
+        ),
     )
     if settings.DEDUP_FILTER in {"memory", "lite", "bloom"}:
         log.warning(

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import time
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
 from netspy.brokers.address import read_hosts, read_options, read_user, shown, split_query, wrong
 from netspy.errors import ConfigError, MissingExtraError, StoreLostError, StoreUnavailableError
+from netspy.policy.outage import OutageWatch, Tries
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -34,7 +34,6 @@ CALL_S = 15.0
 STOPPING_CALL_S = 3.0
 """The same once waiting was given up: whoever stops has little time."""
 HEARTBEAT_S = 15
-BACKOFF_FIRST_S, BACKOFF_CAP_S = 0.05, 2.0
 CLOSE_S = 3.0
 
 _NO_VHOST = "Expected one of ['Connection.OpenOk']"
@@ -136,12 +135,10 @@ class RabbitLink:
         self._start_timeout_s = start_timeout_s
         self._outage_timeout_s = outage_timeout_s
         self._set_up = set_up
-        self._on_outage = on_outage
         self._session: Session | None = None
         self._connecting = asyncio.Lock()
         self._count = 0
-        self._away_since: float | None = None
-        self._reported = False
+        self._outage = OutageWatch(on_outage)
         self._stop = asyncio.Event()
         self._calls: set[asyncio.Timeout] = set()
         self._closed = False
@@ -177,8 +174,7 @@ class RabbitLink:
         broker refuses what we want.
         """
         limit = self._outage_timeout_s if timeout_s is None else timeout_s
-        started = time.monotonic()
-        failures = 0
+        tries = self._outage.begin(limit or math.inf)
         while True:
             if self._closed:
                 raise StoreLostError(f"the connection to RabbitMQ at {self.address.shown} is closed")
@@ -196,10 +192,9 @@ class RabbitLink:
                     raise self._unusable(error) from None
                 if trouble is None:
                     raise
-                failures += 1
-                await self._wait(error, failures, started, limit)
+                await self._wait(error, tries)
             else:
-                self._back()
+                self._outage.answered()
                 return answer
 
     async def _limited(self, call: Awaitable[T]) -> T:
@@ -242,44 +237,26 @@ class RabbitLink:
             self._session = None
         await session.close()
 
-    async def _wait(self, error: Exception, failures: int, started: float, limit: float) -> None:
-        now = time.monotonic()
-        if self._away_since is None:
-            self._away_since = now
-        if self._stop.is_set() and (failures > 1 or self._reported or isinstance(error, TimeoutError)):
+    async def _wait(self, error: Exception, tries: Tries) -> None:
+        stopping = self._stop.is_set()
+        wait_s = self._outage.failed(tries, stopping=stopping)
+        if wait_s == "stopping" or (stopping and isinstance(error, TimeoutError)):
             raise StoreUnavailableError(
                 f"RabbitMQ at {self.address.shown} is away ({one_line(error)}) and the node is stopping"
             ) from None
-        if limit and now - started >= limit:
+        if wait_s == "over":
             if _NO_VHOST in one_line(error):
                 raise ConfigError(
                     f"RabbitMQ at {self.address.shown} doesn't open its vhost to this program; name a vhost that exists "
                     "(amqp://user:password@host/vhost, %2F is the vhost /), and give the user rights in it"
                 ) from None
             raise StoreUnavailableError(
-                f"RabbitMQ at {self.address.shown} did not answer within {limit:g} s ({one_line(error)}); "
+                f"RabbitMQ at {self.address.shown} did not answer within {tries.limit_s:g} s ({one_line(error)}); "
                 "start it, or correct its address"
             ) from None
-        if failures == 1:
-            return  # merely cut, perhaps: replaced at once, and nobody's news
-        if not self._reported:
-            self._reported = True
-            if self._on_outage is not None:
-                self._on_outage(True, 0.0)
-        delay = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2 ** min(failures, 10)) * random.uniform(0.5, 1)
-        if limit:
-            delay = min(delay, max(0.01, limit - (now - started)))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), delay)
-
-    def _back(self) -> None:
-        if self._away_since is None:
-            return
-        gone, self._away_since = time.monotonic() - self._away_since, None
-        if self._reported:
-            self._reported = False
-            if self._on_outage is not None:
-                self._on_outage(False, gone)
+        if wait_s:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), wait_s)
 
     def _unusable(self, error: Exception) -> ConfigError:
         text = one_line(error)

@@ -167,7 +167,7 @@ _STATES = {
 
 def _seed(now: Status, job: Job) -> tuple[str, str, float]:
     """State of the seeding lock, who holds or set it, and when, in seconds since 1970 (0: unknown)."""
-    from netspy.frontier.calls import read_lock
+    from netspy.frontier.redis.calls import read_lock
 
     left_ms = -1.0 if now.seed_left_s is None else now.seed_left_s * 1000
     if not now.seed:

@@ -26,7 +26,7 @@ class NodeInfo(NamedTuple):
 
 
 class _Report(msgspec.Struct):
-    """What `frontier.calls.report_json` writes."""
+    """What `frontier.redis.calls.report_json` writes."""
 
     host: str = ""
     pid: int = 0

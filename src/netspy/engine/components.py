@@ -1,58 +1,81 @@
-"""The parts inside a node, put together: threads, shelf, fetcher, sorter, item buffer, outbox, crawl."""
+"""The parts of a node, put together: threads, slots, fetcher, collector, item buffer, outbox, page handler, seeding, tasks."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any
 
+from netspy.engine.claimer import Claimer, Workers
+from netspy.engine.control import Control
+from netspy.engine.env import Env
+from netspy.engine.finish import FinishWatch
+from netspy.engine.gauge import NodeGauge
+from netspy.engine.leases.held import HeldLeases
+from netspy.engine.leases.keeper import LeaseKeeper
 from netspy.engine.leases.outbox import Outbox
-from netspy.engine.leases.site_slots import Shelf
-from netspy.engine.page.callbacks import Callbacks, kind_of
-from netspy.engine.page.effects import AfterStore
+from netspy.engine.leases.site_slots import SiteSlots
+from netspy.engine.page.callbacks import Callbacks, Hooks, kind_of, own_hook
+from netspy.engine.page.effects import Effects
 from netspy.engine.page.fetch import Fetcher, SubDownloads
-from netspy.engine.page.handler import Crawl
-from netspy.engine.page.hooks import Hooks, own_hook
+from netspy.engine.page.handler import PageHandler
 from netspy.engine.page.item_buffer import ItemBuffer
-from netspy.engine.page.outcome import Failures
-from netspy.engine.page.output import Sorter, user_line
+from netspy.engine.page.outcome import PageOutcome
+from netspy.engine.page.output import OutputCollector
+from netspy.engine.page.task_pages import TaskPages
 from netspy.engine.page.threads import CallbackPool
 from netspy.engine.page.user_code import UserCode
 from netspy.engine.parts import Parts
+from netspy.engine.seeding import SeedCoordinator, Seeder
+from netspy.engine.tasks.feeder import Feeder
+from netspy.engine.tasks.requests import TaskRequests
 from netspy.messages import sub_download
-from netspy.messages.entry import Lease
 from netspy.messages.response import Response
-from netspy.observe.faults import what
+from netspy.observe.faults import user_line, what
 from netspy.observe.throttle import ThrottledLog
+from netspy.policy.limits import limit_of
 from netspy.policy.politeness import Politeness
+from netspy.raised import failure
 
-_LINGER_S = 0.004
+
+def env_of(parts: Parts) -> Env:
+    """What every part of this node is given."""
+    return Env(
+        name=parts.spider.name,
+        settings=parts.settings,
+        log=parts.logger,
+        throttled=ThrottledLog(parts.logger),
+        counters=parts.counters,
+        alert=parts.alert,
+        shared=parts.shared,
+    )
 
 
-class Machine:
-    """Made on the event loop. Nothing runs until `outbox.start()` and `items.start()`."""
+def control_of(parts: Parts) -> Control:
+    """The node's will, with the limits of its settings."""
+    return Control(parts.logger, limit_of(parts.settings, parts.counters.get))
 
-    def __init__(
-        self,
-        parts: Parts,
-        held: dict[int, Lease],
-        *,
-        on_progress: Callable[[], None],
-        on_page: Callable[[], None],
-    ) -> None:
+
+class Components:
+    """Made on the event loop; nothing runs before it is started. The attributes are the parts."""
+
+    def __init__(self, parts: Parts, env: Env, control: Control) -> None:
         self._parts = parts
-        settings = parts.settings
+        self._env = env
+        self._control = control
+        settings = env.settings
+        self.started = env.clock()
         threads = (
             1 if settings.DEBUG else settings.CALLBACK_MAX_THREADS or min(settings.SPIDER_THREAD_COUNT, 64)
         )
         active = _ActiveDownloads()
         sub_download.active.set(active)
-        self.pool = CallbackPool(maximum=threads)
-        self.downloader = parts.make_downloader()
-        self.shelf = Shelf(Politeness(settings), clock=time.monotonic)
-        self.complaints = ThrottledLog(parts.logger)
         callbacks = Callbacks(parts.spider, framework=parts.base)
+        self.pool = CallbackPool(maximum=threads)
+        self.held = HeldLeases(env.counters, env.log)
+        self.gauge = NodeGauge()
+        self.slots = SiteSlots(Politeness(settings), clock=time.monotonic)
+        self.downloader = parts.make_downloader()
         self.fetcher = Fetcher(
             self.downloader,
             middlewares=parts.middlewares,
@@ -61,116 +84,130 @@ class Machine:
             pool=self.pool,
             selector_engine=settings.SELECTOR_ENGINE,
         )
-        active.real = SubDownloads(self.fetcher, self.shelf, asyncio.get_running_loop(), self._count_page)
-        self.sorter = self._make_sorter(callbacks)
-        self.items = self._make_items(on_progress)
-        self.outbox = self._make_outbox(held, on_progress)
-        self.after_store = self._make_after_store(on_progress)
-        self.failures, self.crawl = self._make_crawl(callbacks, held, on_page)
-
-    def _make_sorter(self, callbacks: Callbacks) -> Sorter:
-        parts = self._parts
-        return Sorter(
-            parts.spider,
-            callbacks,
-            shared=parts.shared,
-            default_table=parts.settings.ITEM_DEFAULT_TABLE,
-            filter_items=parts.item_filter is not None,
-            validate_items=parts.settings.ITEM_VALIDATE,
-            ignore=parts.ignore,
-            counters=parts.counters,
-            logger=parts.logger,
+        active.real = SubDownloads(
+            self.fetcher, self.slots, asyncio.get_running_loop(), self._count_sub_download
         )
-
-    def _make_items(self, on_progress: Callable[[], None]) -> ItemBuffer:
-        parts, settings = self._parts, self._parts.settings
-        return ItemBuffer(
-            parts.writer,
-            parts.item_filter,
-            batch_size=settings.ITEM_BATCH_SIZE,
-            interval_s=settings.BUFFER_FLUSH_INTERVAL,
-            bound=settings.ITEM_MAX_CACHED_COUNT,
-            counters=parts.counters,
-            logger=parts.logger,
-            alert=parts.alert,
-            on_stored=on_progress,
+        self.collector = OutputCollector(
+            env, callbacks, ignore=parts.ignore, filter_items=parts.item_filter is not None
         )
-
-    def _make_outbox(self, held: dict[int, Lease], on_progress: Callable[[], None]) -> Outbox:
-        parts = self._parts
-        return Outbox(
-            parts.frontier,
-            counters=parts.counters,
-            logger=parts.logger,
-            held=held,
-            bound=parts.settings.REQUEST_BUFFER_MAX_CACHED,
-            linger_s=_LINGER_S if parts.shared else 0.0,
-            on_progress=on_progress,
+        self.items = ItemBuffer(env, control, parts.writer, parts.item_filter)
+        self.outbox = Outbox(env, control, parts.frontier, self.held)
+        tasks = parts.tasks
+        self.effects = Effects(
+            env, control, {} if tasks is None else {"add": tasks.source.add, **tasks.doers}
         )
-
-    def _make_after_store(self, on_progress: Callable[[], None]) -> AfterStore:
-        parts = self._parts
-        doers = {"add": parts.tasks.source.add, **parts.tasks.doers} if parts.tasks is not None else {}
-        return AfterStore(doers, logger=parts.logger, alert=parts.alert, on_progress=on_progress)
-
-    def _make_crawl(
-        self, callbacks: Callbacks, held: dict[int, Lease], on_page: Callable[[], None]
-    ) -> tuple[Failures, Crawl]:
-        parts = self._parts
-        hooks = Hooks(parts.spider, parts.base)
         user_code = UserCode(
-            name=parts.spider.name,
-            chunk=parts.settings.CALLBACK_CHUNK,
-            pool=self.pool,
-            callbacks=callbacks,
-            hooks=hooks,
-            sorter=self.sorter,
-            outbox=self.outbox,
-            items=self.items,
-            counters=parts.counters,
-            complaints=self.complaints,
+            env,
+            self.pool,
+            callbacks,
+            Hooks(parts.spider, parts.base),
+            self.collector,
+            self.outbox,
+            self.items,
         )
-        failures = Failures(
-            settings=parts.settings,
-            callbacks=callbacks,
-            hooks=hooks,
-            user_code=user_code,
-            shelf=self.shelf,
-            outbox=self.outbox,
-            counters=parts.counters,
-            logger=parts.logger,
-            complaints=self.complaints,
-            shared=parts.shared,
-            on_end=on_page,
+        outcome = PageOutcome(env, control, self.slots, user_code, self.outbox)
+        self.handler = PageHandler(
+            env,
+            control,
+            self.held,
+            self.slots,
+            self.fetcher,
+            user_code,
+            outcome,
+            self.outbox,
+            None if tasks is None else TaskPages(env, tasks, self.effects),
         )
-        crawl = Crawl(
-            name=parts.spider.name,
-            settings=parts.settings,
-            fetcher=self.fetcher,
-            shelf=self.shelf,
-            pool=self.pool,
-            callbacks=callbacks,
-            user_code=user_code,
-            failures=failures,
-            outbox=self.outbox,
-            after_store=self.after_store,
-            tasks=parts.tasks,
-            held=held,
-            counters=parts.counters,
-            logger=parts.logger,
-            complaints=self.complaints,
-            on_page=on_page,
+        self.workers = Workers(env, control, self.gauge, self.slots, self.handler, outcome)
+        self.seeding = SeedCoordinator(
+            env,
+            control,
+            self.gauge,
+            parts.frontier,
+            self._make_seeder,
+            resumed=parts.resumed,
+            leaves_behind=tasks is None and parts.shared and not parts.keep_alive,
         )
-        return failures, crawl
+        self.feeder = self._make_feeder()
+        self.finish = FinishWatch(
+            env,
+            control,
+            self.gauge,
+            parts.frontier,
+            self.seeding,
+            self.feeder,
+            waiting_in=(self.slots, self.outbox, self.items, self.effects),
+            keep_alive=parts.keep_alive,
+            elapsed_s=self.elapsed_s,
+        )
+        self.claimer = Claimer(
+            env,
+            control,
+            self.held,
+            self.gauge,
+            parts.frontier,
+            self.slots,
+            self.items,
+            self.outbox,
+            self.finish,
+        )
+        self.keeper = self._make_keeper()
 
-    def flush_complaints(self, *, everything: bool = False) -> None:
-        """See `ThrottledLog.flush`."""
-        self.complaints.flush(everything=everything)
-        self.sorter.complaints.flush(everything=everything)
+    def elapsed_s(self) -> float:
+        """Seconds since the node's parts were made."""
+        return self._env.clock() - self.started
+
+    def _make_seeder(self) -> Seeder:
+        parts = self._parts
+        return Seeder(
+            self._env,
+            parts.spider,
+            parts.frontier,
+            self.outbox,
+            self.items,
+            self.collector,
+            self.gauge,
+        )
+
+    def _make_feeder(self) -> Feeder | None:
+        parts, env, control, gauge = self._parts, self._env, self._control, self.gauge
+        if parts.tasks is None:
+            return None
+        requests = TaskRequests(
+            env, control, gauge, parts.tasks, self.outbox, self.items, self.collector, self.pool
+        )
+        return Feeder(
+            env,
+            control,
+            gauge,
+            parts.tasks,
+            parts.frontier,
+            requests,
+            keep_alive=parts.keep_alive,
+        )
+
+    def _make_keeper(self) -> LeaseKeeper | None:
+        parts = self._parts
+        if parts.keeper is None:
+            return None
+        return LeaseKeeper(
+            self._env,
+            self._control,
+            self.held,
+            self.gauge,
+            parts.keeper,
+            buffered=self.items.__len__,
+            history=lambda: parts.frontier.history,
+            paused=self.claimer.paused,
+        )
+
+    def _count_sub_download(self, response: Response) -> None:
+        self._env.counters.inc("pages")
+        self._env.counters.inc("bytes", len(response.content))
 
     async def call_hook(self, name: str) -> None:
         """Call a hook without arguments; its error is reported and counted."""
-        hook = own_hook(self._parts.spider, self._parts.base, name)
+        parts, env = self._parts, self._env
+        hook = own_hook(parts.spider, parts.base, name)
         if hook is None:
             return
         try:
@@ -178,15 +215,10 @@ class Machine:
                 await hook()
             else:
                 await self.pool.call(hook)
-        except Exception as error:
-            self._parts.counters.inc("callback_error")
-            self._parts.logger.error(
-                "{}.{} ({}) raised {}", self._parts.spider.name, name, user_line(error), what(error)
-            )
-
-    def _count_page(self, response: Response) -> None:
-        self._parts.counters.inc("pages")
-        self._parts.counters.inc("bytes", len(response.content))
+        except BaseException as caught:
+            error = failure(caught)
+            env.counters.inc("callback_error")
+            env.log.error("{}.{} ({}) raised {}", env.name, name, user_line(error), what(error))
 
 
 class _ActiveDownloads:

@@ -21,6 +21,7 @@ from netspy.aside import SerialThread
 from netspy.errors import ItemError, PipelineError, StoreLostError
 from netspy.messages.envelope import row_of
 from netspy.messages.row import DeadRow, Row
+from netspy.policy.backoff import Backoff
 
 if TYPE_CHECKING:
     from netspy.engine.contract import DeadLettersLike, ItemWriter
@@ -32,7 +33,6 @@ T = TypeVar("T")
 Clean = Callable[[Row], Any]
 
 _IDLE_FIRST_S, _IDLE_MOST_S = 0.05, 1.0
-_STUCK_FIRST_S, _STUCK_MOST_S = 0.5, 15.0
 _ANSWER_S = 0.5  # for the queue to hear what became of the last batch, and for its goodbye
 _EMPTY_LOOKS = 2  # in a row, so that nothing which is on its way is taken for nothing
 
@@ -120,12 +120,13 @@ class Consumer:
     async def _consume(self) -> None:
         await self._source.open()
         self.opened = True
-        idle_s, empty = _IDLE_FIRST_S, 0
+        idle, empty = Backoff(_IDLE_FIRST_S, _IDLE_MOST_S), 0
         while not self._stop.is_set():
             tasks = await self._source.take(self._settings.ITEM_BATCH_SIZE)
             self._count_unreadable()
             if tasks:
-                idle_s, empty = _IDLE_FIRST_S, 0
+                idle.reset()
+                empty = 0
                 await self._handle(tasks)
                 await self._progress()
                 continue
@@ -136,8 +137,7 @@ class Consumer:
                     return
             await self._progress()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), idle_s)
-            idle_s = min(2 * idle_s, _IDLE_MOST_S)
+                await asyncio.wait_for(self._stop.wait(), idle.next_s())
 
     def _count_unreadable(self) -> None:
         """Messages that the source itself could not read, and moved to its failed list."""
@@ -221,7 +221,7 @@ class Consumer:
 
     async def _store(self, batch: Sorted) -> bool:
         """False when the rows were not stored before the stop, nor dead-lettered."""
-        wait_s = _STUCK_FIRST_S
+        backoff = Backoff()
         bad = batch.bad
         while True:
             try:
@@ -245,8 +245,7 @@ class Consumer:
                 if self._stop.is_set():
                     return False
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), wait_s)
-                wait_s = min(2 * wait_s, _STUCK_MOST_S)
+                    await asyncio.wait_for(self._stop.wait(), backoff.next_s())
             else:
                 self._stuck = False
                 return True

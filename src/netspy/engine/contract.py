@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from netspy.messages.request import Request
@@ -102,3 +102,6 @@ class BatchQueueLike(Protocol):
 
 
 Alert = Callable[[str, str], None]
+
+Doer = Callable[[Sequence[Any]], Awaitable[None]]
+"""Carries out the values of its kind. ConfigError and SpiderError are reported and not tried again, others are."""

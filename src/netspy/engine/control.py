@@ -1,12 +1,15 @@
-"""A node's will: to look for work again, and to stop. Every part is given it in the place of callbacks."""
+"""A node's will: to look for work again, to stop, and to end when one of its parts does. Every part is given it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, NamedTuple
 
 from netspy.engine.waiting import wait_for_event
+from netspy.errors import NetspyError, StoreLostError
+from netspy.observe.faults import what
+from netspy.observe.throttle import LoggerLike
 
 Outcome = Literal["finished", "nothing_to_do", "stopped", "limit", "seeding_failed", "store_lost", "failed"]
 
@@ -26,12 +29,15 @@ class Control:
     run has no limits, and asking costs nothing.
     """
 
-    def __init__(self, limit_reached: Callable[[], str | None] | None = None) -> None:
+    def __init__(self, log: LoggerLike, limit_reached: Callable[[], str | None] | None = None) -> None:
+        self._log = log
         self._limit_reached = limit_reached
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
         self.ended: Ended | None = None
         """How the run ended; None while it goes on."""
+        self.leaving = False
+        """The node is on its way out: that a part ends is no news any more."""
 
     # -- work ------------------------------------------------------------------------------------------------
 
@@ -76,3 +82,29 @@ class Control:
         await self._stop.wait()
         assert self.ended is not None  # noqa: S101 - set before the event
         return self.ended
+
+    # -- parts -----------------------------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """A task of the node: its error ends the run, and so does a cancellation that isn't the node's leaving."""
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._part_ended)
+        return task
+
+    def _part_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            self.broke(task.get_name(), "it was cancelled, and not by netspy")
+        elif (error := task.exception()) is None:
+            return
+        elif isinstance(error, StoreLostError):
+            self.stop(str(error), "store_lost")
+        elif isinstance(error, NetspyError):
+            self.stop(str(error), "failed")
+        else:
+            self.broke(task.get_name(), what(error))
+
+    def broke(self, name: str, why: str) -> None:
+        """The part of that name has ended by itself: so does the node, loudly."""
+        if not self.leaving:
+            self._log.error("internal error in {}: {}", name, why)
+            self.stop(f"internal error in {name}: {why}", "failed")

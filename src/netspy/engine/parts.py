@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from netspy.downloader.contract import Downloader
-from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter, SpiderLike, TaskSpiderLike
-from netspy.engine.page.effects import Doer
+from netspy.engine.contract import (
+    Alert,
+    CountersLike,
+    Doer,
+    ItemFilter,
+    ItemWriter,
+    SpiderLike,
+    TaskSpiderLike,
+)
 from netspy.frontier.contract import Frontier, Keeper
 from netspy.messages.entry import Counts
 from netspy.messages.request import Request
@@ -15,8 +22,6 @@ from netspy.messages.urls import Ignore
 from netspy.observe.throttle import LoggerLike
 from netspy.settings import Settings
 from netspy.tasks.contract import Task, TaskSource
-
-Outcome = Literal["finished", "nothing_to_do", "stopped", "limit", "seeding_failed", "store_lost", "failed"]
 
 
 class TaskParts(NamedTuple):
@@ -101,11 +106,3 @@ class NodeState(NamedTuple):
     active: int
     held: int
     counts: Counts | None
-
-
-class Ended(NamedTuple):
-    """How a node's run ended."""
-
-    outcome: Outcome
-    reason: str
-    signal: int | None = None

@@ -1,4 +1,4 @@
-"""Seeding: one node at a time draws start_requests lazily and hands the seeds over while it goes on."""
+"""Seeding: one node at a time draws start_requests lazily and hands the seeds over while it goes on; others wait."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextvars import copy_context
 from typing import Any
 
 from netspy import crash
+from netspy.engine.contract import SpiderLike
+from netspy.engine.control import Control
+from netspy.engine.env import Env
+from netspy.engine.gauge import NodeGauge
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.page.callbacks import kind_of
 from netspy.engine.page.item_buffer import ItemBuffer
-from netspy.engine.page.output import Origin, Sorter, Yielded, as_iterator, user_line
+from netspy.engine.page.output import CallbackOutput, OutputCollector, YieldSite, as_iterator
 from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import NewEntry, SeedGrant
-from netspy.observe.faults import what
-from netspy.observe.throttle import LoggerLike
+from netspy.observe.faults import user_line, what
+from netspy.policy.backoff import Backoff
+from netspy.policy.finish import finished_job_left_behind, finished_job_text
+from netspy.raised import failure
 
 _CHUNK = 500
 _BUFFERED = 2000
@@ -42,37 +49,33 @@ class Seeder:
 
     def __init__(
         self,
-        spider: Any,
-        *,
-        name: str,
+        env: Env,
+        spider: SpiderLike,
         frontier: Frontier,
         outbox: Outbox,
         items: ItemBuffer,
-        sorter: Sorter,
-        logger: LoggerLike,
-        ahead: int,
-        queued: Callable[[], int],
-        renew_every_s: float,
-        context: Any,
+        collector: OutputCollector,
+        gauge: NodeGauge,
     ) -> None:
+        """Made in the context (`contextvars`) that start_requests is to run in."""
         self._spider = spider
-        self._name = name
+        self._name = env.name
         self._frontier = frontier
         self._outbox = outbox
         self._items = items
-        self._sorter = sorter
-        self._log = logger
-        self._ahead = ahead
-        self._queued = queued
-        self._renew_every_s = renew_every_s
-        self._context = context
+        self._collector = collector
+        self._log = env.log
+        self._ahead = env.settings.SPIDER_SEED_AHEAD
+        self._gauge = gauge
+        self._renew_every_s = env.settings.SPIDER_SEEDING_TTL / 4
+        self._context = copy_context()
         self._stop = False
-        self._drawn: deque[Yielded] = deque()
+        self._drawn: deque[CallbackOutput] = deque()
         self._size = 0
         self._condition = threading.Condition()
         self._drawing_done = False
         self._drawing = False  # a thread is in start_requests
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self.seeds = 0  # handed over so far
         self.error: str | None = None  # why start_requests failed
 
@@ -91,7 +94,7 @@ class Seeder:
         """
         assert grant.token is not None  # noqa: S101 - the caller checked
         token = grant.token
-        origin = Origin(f"{self._name}.start_requests", f"s{grant.generation}".encode())
+        origin = YieldSite(f"{self._name}.start_requests", f"s{grant.generation}".encode())
         renewer = asyncio.create_task(self._renew(token), name="netspy-seed-lock")
         try:
             return await self._seed(origin, token)
@@ -105,7 +108,7 @@ class Seeder:
             renewer.cancel()
             self.stop()
 
-    async def _seed(self, origin: Origin, token: str) -> bool:
+    async def _seed(self, origin: YieldSite, token: str) -> bool:
         if kind_of(self._spider.start_requests) != "plain":
             await self._run_async(origin, token)
         else:
@@ -143,7 +146,7 @@ class Seeder:
                 self.stop()
                 return
 
-    async def _hand_over(self, out: Yielded, token: str) -> None:
+    async def _hand_over(self, out: CallbackOutput, token: str) -> None:
         if out.rows:
             self._items.add(None, out.rows)
             await self._items.room()
@@ -155,11 +158,11 @@ class Seeder:
         self.seeds += len(entries)
 
     async def _pause_if_ahead(self) -> None:
-        while not self._stop and self._queued() >= self._ahead:  # noqa: ASYNC110 - the number is another task's
+        while not self._stop and (self._gauge.queued or 0) >= self._ahead:  # noqa: ASYNC110 - the number is another task's
             await asyncio.sleep(_PAUSE_S)
 
-    async def _run_async(self, origin: Origin, token: str) -> None:
-        out = Yielded()
+    async def _run_async(self, origin: YieldSite, token: str) -> None:
+        out = CallbackOutput()
         last = asyncio.get_running_loop().time()
         try:
             generator = self._spider.start_requests()
@@ -168,18 +171,18 @@ class Seeder:
             else:
                 origin.generator = generator
             async for value in generator:
-                self._sorter.sort(out, self._as_request(value), origin)
+                self._collector.take(out, self._as_request(value), origin)
                 now = asyncio.get_running_loop().time()
                 if len(out) >= _CHUNK or now - last > _PAUSE_S:
                     await self._hand_over(out, token)
-                    out, last = Yielded(), now
+                    out, last = CallbackOutput(), now
                     await self._pause_if_ahead()
                 if self._stop:
                     break
-        except (SeedLockLostError, SeedsLostError, asyncio.CancelledError):
+        except (SeedLockLostError, SeedsLostError):
             raise
-        except Exception as error:
-            self._error = error
+        except BaseException as caught:
+            self._error = failure(caught)
         await self._hand_over(out, token)
 
     def _seeds_of(self, result: Any) -> Iterator[Any]:
@@ -195,13 +198,13 @@ class Seeder:
     def _as_request(self, value: Any) -> Any:
         return self._spider.request_from_seed(value) if isinstance(value, str) else value
 
-    def _draw(self, origin: Origin) -> None:
+    def _draw(self, origin: YieldSite) -> None:
         """In the seeding thread."""
         try:
             origin.generator = iterator = self._seeds_of(self._spider.start_requests())
             for value in iterator:
-                out = Yielded()
-                self._sorter.sort(out, self._as_request(value), origin)
+                out = CallbackOutput()
+                self._collector.take(out, self._as_request(value), origin)
                 with self._condition:
                     while self._size >= _BUFFERED and not self._stop:
                         self._condition.wait(0.5)
@@ -211,22 +214,23 @@ class Seeder:
                     self._size += len(out)
         except _Stopped:
             pass
-        except BaseException as error:
-            self._error = error
+        except BaseException as caught:
+            self._error = failure(caught)
         finally:
             self._drawing_done = True
             self._drawing = False
 
-    async def _run_thread(self, origin: Origin, token: str) -> None:
+    async def _run_thread(self, origin: YieldSite, token: str) -> None:
         thread = threading.Thread(
             target=lambda: self._context.copy().run(self._draw, origin), name="netspy-seeding", daemon=True
         )
         self._drawing = True
         thread.start()
-        wait_s = 0.001
+        # Quick at first for the seeds of a list, then easy on a generator that takes its time.
+        backoff = Backoff(0.001, _PAUSE_S)
         while True:
             done = self._drawing_done
-            gathered = Yielded()
+            gathered = CallbackOutput()
             with self._condition:
                 while self._drawn and len(gathered) < _CHUNK:
                     out = self._drawn.popleft()
@@ -236,11 +240,112 @@ class Seeder:
                 self._condition.notify_all()
             if len(gathered):
                 await self._hand_over(gathered, token)
-                wait_s = 0.001
+                backoff.reset()
                 await self._pause_if_ahead()
             elif done or self._stop:
                 return
             else:
                 # Quick at first for the seeds of a list, then easy on a generator that takes its time.
-                await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, _PAUSE_S)
+                await asyncio.sleep(backoff.next_s())
+
+
+_NAME = "netspy-seed"
+
+
+class SeedCoordinator:
+    """`begin` starts it. `done`: start_requests has been drawn to its end by this node. `error`: why seeding failed.
+
+    `left_behind`: what to say when there turns out to be nothing to do, because others had seeded; else ''.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        control: Control,
+        gauge: NodeGauge,
+        frontier: Frontier,
+        make_seeder: Callable[[], Seeder],
+        *,
+        resumed: bool = False,
+        leaves_behind: bool = False,
+    ) -> None:
+        """`resumed`: the frontier was restored with the requests of an earlier run: no seeding. `leaves_behind`: a job
+        that was finished before is worth a word, as nothing more comes to it.
+        """
+        self._settings = env.settings
+        self._log = env.log
+        self._control = control
+        self._gauge = gauge
+        self._frontier = frontier
+        self._make_seeder = make_seeder
+        self._resumed = resumed
+        self._leaves_behind = leaves_behind
+        self.task: asyncio.Task[None] | None = None
+        self.seeder: Seeder | None = None
+        self.done = False
+        self.error: str | None = None
+        self.left_behind = ""
+
+    def begin(self) -> None:
+        """Start the task."""
+        self.task = self._control.spawn(self._run(), _NAME)
+
+    def begin_again(self) -> None:
+        """The store says that the seeding isn't over, and this node believes it is.
+
+        Either another node, which had taken it over, died; or the store went back to an earlier state.
+        """
+        if self.task is None or not self.task.done() or self._control.stopping or self._resumed:
+            return
+        self.task = self._control.spawn(self._run(again=True), _NAME)
+
+    async def _run(self, *, again: bool = False) -> None:
+        if self._resumed:
+            grant = await self._frontier.seed_acquire()
+            if grant.token is not None:
+                await self._frontier.seed_finish(grant.token)
+            self._gauge.had_work = self.done = True
+            self._control.wake()
+            return
+        first = not again
+        while not self._control.stopping:
+            grant = await self._frontier.seed_acquire()
+            if grant.token is not None:
+                if await self._seed_under(grant):
+                    return
+                continue
+            if grant.state in {"seeded", "failed"}:
+                if first and grant.state == "seeded":
+                    await self._look_at_old_job(grant)
+                if grant.state == "failed" and not first:
+                    self.error = grant.detail
+                return
+            first = False
+            await asyncio.sleep(min(self._settings.HEARTBEAT_INTERVAL, self._settings.SPIDER_SEEDING_TTL / 4))
+
+    async def _seed_under(self, grant: SeedGrant) -> bool:
+        """False when the store went back meanwhile: to be done again."""
+        gauge = self._gauge
+        gauge.had_work = gauge.seeding = True
+        self.seeder = self._make_seeder()
+        try:
+            self.done = await self.seeder.run(grant)
+        except SeedsLostError:
+            self._log.warning(
+                "Redis went back to an earlier state during the seeding (a fail-over or a restart): start_requests runs "
+                "again, and what is still there is not queued twice"
+            )
+            return False
+        finally:
+            gauge.seeding = False
+            self.error = self.seeder.error
+            self._control.wake()
+        return True
+
+    async def _look_at_old_job(self, grant: SeedGrant) -> None:
+        if not self._leaves_behind:
+            return
+        self.left_behind = finished_job_text(grant.age_s, grant.detail)
+        if finished_job_left_behind(await self._frontier.counts()):
+            self._log.warning("nothing to do: {}", self.left_behind)
+            self.left_behind = "the job was finished before (see above)"

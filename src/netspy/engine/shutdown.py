@@ -1,67 +1,102 @@
-"""How a node leaves: in an order that loses nothing, and never later than its deadline."""
+"""A node's way in and out: its stores connected, unless it is told to stop first; then leaving, in an order that loses
+nothing, and never later than its deadline.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from netspy.engine.components import Machine
-from netspy.engine.leases.keeper import LeaseKeeper
+from netspy.engine.components import Components
+from netspy.engine.control import Control
+from netspy.engine.env import Env
 from netspy.engine.parts import Parts
-from netspy.engine.seeding import Seeder
-from netspy.engine.tasks.feeder import Feeder
-from netspy.errors import NetspyError
-from netspy.messages.entry import Lease
+from netspy.errors import NetspyError, StoreLostError
+
+_GRACE_S = 1.0  # for what is just being said; nothing is half done when it is cut off
 
 
-class Leaving:
-    """One node's way out. `aborted`: the store is lost or the node broke; then nothing is waited for that needs it."""
+async def unless_stopped(opening: Awaitable[Any], control: Control) -> bool:
+    """Await `opening`; True when it came to its end. False when a stop has begun before: it is cut off soon after.
+
+    Raises what `opening` raises, unless a stop has begun and it is that a store is away.
+    """
+    task = asyncio.ensure_future(opening)
+    stopping = asyncio.ensure_future(control.stopped())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            await asyncio.wait({task}, timeout=_GRACE_S)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait(
+                {task}, timeout=_GRACE_S
+            )  # for closing connections; then whoever waits is left behind
+            return False
+        try:
+            task.result()
+        except StoreLostError:
+            if not control.stopping:
+                raise
+            return False
+        return True
+    finally:
+        task.cancel()
+        stopping.cancel()
+
+
+async def open_stores(parts: Parts) -> None:
+    """The frontier, then the task source. Nothing is left open when it raises or is cancelled."""
+    try:
+        await parts.frontier.open()
+        if parts.tasks is not None:
+            await parts.tasks.source.open()
+    except BaseException:
+        await parts.frontier.close()
+        raise
+
+
+class Shutdown:
+    """One node's way out. While the store is lost, or the node broke, nothing is waited for that needs it."""
 
     def __init__(
         self,
         parts: Parts,
-        machine: Machine,
-        held: dict[int, Lease],
-        *,
-        workers: Sequence[asyncio.Task[None]],
-        helpers: Sequence[asyncio.Task[Any]],
-        keeper: LeaseKeeper | None,
-        seeder: Seeder | None,
-        feeder: Feeder | None,
-        last_look: Callable[[], Awaitable[None]] | None,
-        aborted: bool,
+        env: Env,
+        control: Control,
+        components: Components,
+        loops: Sequence[asyncio.Task[Any]],
     ) -> None:
+        """`loops`: the node's own tasks, which end at once."""
         self._parts = parts
-        self._machine = machine
-        self._held = held
-        self._workers = workers
-        self._helpers = helpers
-        self._keeper = keeper
-        self._seeder = seeder
-        self._feeder = feeder
-        self._last_look = last_look
-        self._aborted = aborted
-        self._deadline = time.monotonic() + parts.settings.SPIDER_STOP_TIMEOUT
-        self._log = parts.logger
+        self._log = env.log
+        self._throttled = env.throttled
+        self._control = control
+        self._components = components
+        self._loops = loops
+        self._aborted = control.ended is None or control.ended.outcome == "store_lost"
+        self._deadline = time.monotonic() + env.settings.SPIDER_STOP_TIMEOUT
 
-    async def leave(self) -> None:
+    async def run(self) -> None:
         """Stop claiming; let running pages end; flush items; ack; give the rest back; deregister.
 
         In this order: a page that ends still yields items, items own acks, and acks need the lease that the keeper
         renews.
         """
+        self._control.leaving = True
         self._take_no_more()
         await self._end_pages()
         await self._store_items()
-        await self._stop_helpers()
+        await self._stop_loops()
         answers = not self._aborted and await self._settle_leases()
-        await self._machine.items.stop()
-        await self._machine.outbox.stop()
-        self._machine.flush_complaints(everything=True)
-        if self._keeper is not None:
-            self._keeper.stop()
+        components = self._components
+        await components.items.stop()
+        await components.outbox.stop()
+        self._throttled.flush(everything=True)
+        if components.keeper is not None:
+            components.keeper.stop()
         await self._close(answers=answers)
 
     async def _bounded(
@@ -80,76 +115,80 @@ class Leaving:
         return False
 
     def _take_no_more(self) -> None:
-        if self._seeder is not None:
-            self._seeder.stop()
-        if self._feeder is not None:
-            self._feeder.stop()
-        if self._keeper is not None:
-            self._keeper.watch_no_more()
-        for task in self._helpers:
-            if task.get_name() not in {"netspy-seed", "netspy-feed"}:
-                task.cancel()
-        self._machine.outbox.release(self._machine.shelf.drain())
+        components = self._components
+        if components.seeding.seeder is not None:
+            components.seeding.seeder.stop()
+        if components.feeder is not None:
+            components.feeder.stop()
+        if components.keeper is not None:
+            components.keeper.watch_no_more()
+        for task in self._loops:
+            task.cancel()
+        components.outbox.release(components.slots.drain())
 
     async def _end_pages(self) -> None:
-        if self._workers and not self._aborted:
+        workers = self._components.workers
+        if workers.tasks and not self._aborted:
             left_s = max(self._deadline - time.monotonic() - 1.0, 0.1)
-            _, running = await asyncio.wait(self._workers, timeout=left_s)
+            _, running = await asyncio.wait(workers.tasks, timeout=left_s)
             if running:
                 self._log.warning("{} page(s) did not end in time; they go back to the queue", len(running))
-        for page in list(self._machine.crawl.running.values()):
+        for page in list(self._components.handler.running.values()):
             page.timed_out = False
-        for task in self._workers:
-            task.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        workers.cancel()
+        await asyncio.gather(*workers.tasks, return_exceptions=True)
 
     async def _store_items(self) -> None:
-        machine = self._machine
+        components = self._components
         self._parts.writer.hurry(self._deadline)
         if not self._aborted:
             late = "items were not stored in time; their pages will be crawled again"
-            await self._bounded(machine.items.flush_all(), self._deadline, late)
+            await self._bounded(components.items.flush_all(), self._deadline, late)
             late = "task states and new tasks were not written in time; their pages will be crawled again"
-            await self._bounded(machine.after_store.drained(), self._deadline, late)
-        await machine.after_store.stop()
+            await self._bounded(components.effects.drained(), self._deadline, late)
+        await components.effects.stop()
 
-    async def _stop_helpers(self) -> None:
-        for task in self._helpers:
+    async def _stop_loops(self) -> None:
+        seeding, feeder = self._components.seeding, self._components.feeder
+        tasks = [*self._loops, *([] if seeding.task is None else [seeding.task])]
+        if feeder is not None:
+            tasks += feeder.tasks
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._helpers, return_exceptions=True)
-        if self._feeder is not None and not self._aborted:
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if feeder is not None and not self._aborted:
             late = "tasks in hand were not given back in time; they come back by themselves"
-            await self._bounded(self._feeder.give_back(), self._deadline, late)
+            await self._bounded(feeder.give_back(), self._deadline, late)
 
     async def _settle_leases(self) -> bool:
         """True when the store has taken everything."""
-        outbox = self._machine.outbox
+        outbox = self._components.outbox
         if not await self._bounded(
             outbox.drained(), self._deadline, "the store did not take all acks in time"
         ):
             return False
         # Whatever is still held now has not been settled: it goes back, its items will come again.
-        outbox.release(list(self._held.values()))
+        outbox.release(self._components.held.snapshot())
         late = "the store did not take all releases in time; leases run out by themselves"
         return await self._bounded(outbox.drained(), self._deadline + 0.5, late)
 
     async def _close(self, *, answers: bool) -> None:
         """`answers`: the store does, so that it may be asked once more. One that doesn't gets a short goodbye."""
-        parts, machine, end = self._parts, self._machine, self._deadline + 1.0
+        parts, components, end = self._parts, self._components, self._deadline + 1.0
         store_end = end if answers or self._aborted else time.monotonic()
         late = "end_callback did not end in time"
-        await self._bounded(machine.call_hook("end_callback"), self._deadline + 0.5, late)
-        await self._bounded(machine.fetcher.close(), end, "middlewares did not close in time")
+        await self._bounded(components.call_hook("end_callback"), self._deadline + 0.5, late)
+        await self._bounded(components.fetcher.close(), end, "middlewares did not close in time")
         await self._bounded(parts.writer.close(), end, "pipelines did not close in time")
-        await self._bounded(machine.downloader.close(), end, "the downloader did not close in time")
-        if self._last_look is not None and answers:
-            await self._bounded(self._last_look(), end, "")
-        if self._keeper is not None:
-            await asyncio.to_thread(self._keeper.join, min(max(store_end - time.monotonic(), 0.1), 1.0))
+        await self._bounded(components.downloader.close(), end, "the downloader did not close in time")
+        if parts.observe is not None and answers:
+            await self._bounded(components.finish.look(), end, "")
+        if components.keeper is not None:
+            await asyncio.to_thread(components.keeper.join, min(max(store_end - time.monotonic(), 0.1), 1.0))
         if parts.tasks is not None:
             await self._bounded(parts.tasks.source.close(), end, "the task source did not answer the goodbye")
             for closer in parts.tasks.closers:
                 await self._bounded(closer(), end, "")
         late = "the store did not answer the goodbye"
         await self._bounded(parts.frontier.close(), store_end, late, at_least_s=0.1)
-        machine.pool.close()
+        components.pool.close()

@@ -5,8 +5,8 @@
       │  └──release─────┘ ├──delay──▶ delayed ──(due)──▶ queued
       └──────expire───────┘
 
-Every accepted entry is, at every instant visible in the store, in exactly one place. Back ends: `memory.py`
-(one process) and `redis.py` (shared); both pass `tests/contract/`. Every call may be repeated by a transport
+Every accepted entry is, at every instant visible in the store, in exactly one place. Back ends: `memory/`
+(one process) and `redis/` (shared); both pass `tests/contract/`. Every call may be repeated by a transport
 that lost a reply without changing the outcome.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import struct
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from netspy.errors import ConfigError
 from netspy.policy.bloom import BLOCK_BYTES, BloomPlan, layer_of, plan
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
     from netspy.settings import Settings
+
+T = TypeVar("T")
 
 IN_PROCESS = frozenset({"memory", "lite", "bloom"})
 BLOOM_MAGIC = b"netspy-bloom-01\n"
@@ -236,15 +238,27 @@ def load_filter(settings: Settings) -> RequestFilter:
     return found
 
 
-async def asked(answer: list[bool] | Awaitable[list[bool]]) -> list[bool]:
-    """The answer of `seen`, awaited when it is `async def`."""
+async def maybe_await(answer: T | Awaitable[T]) -> T:
+    """The answer of a method that may be `async def`."""
     return await answer if inspect.isawaitable(answer) else answer
 
 
-async def told(answer: Awaitable[None] | None) -> None:
-    """Finish `mark`, awaited when it is `async def`."""
-    if inspect.isawaitable(answer):
-        await answer
+class MemoryItemFilter:
+    """Which items were stored before: an exact set in the process."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: set[bytes] = set()
+
+    async def seen(self, fingerprints: list[bytes]) -> list[bool]:
+        """One flag per fingerprint."""
+        known = self._known
+        return [f in known for f in fingerprints]
+
+    async def mark(self, fingerprints: list[bytes]) -> None:
+        """These are stored now."""
+        self._known.update(fingerprints)
 
 
 class ConfirmedCache:

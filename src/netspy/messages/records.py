@@ -84,7 +84,7 @@ def row_of(value: Any, *, validate: bool, mark: bool = True) -> tuple[Row, bytes
     try:
         value.pre_to_db()
         return _row_of(value, validate=validate, mark=mark)
-    except Exception:
+    except BaseException:
         _restore(value, before)
         raise
 
@@ -139,7 +139,7 @@ def raw_row(value: Any) -> Row:
         if kind is not None:
             fields = _as_set(value) if _is_model(cls) else kind.dump(value)
             return Row(kind.table, fields, _names(kind.pipelines), None, kind.unique_key)
-    except Exception:  # its own to_dict, or a table name that can't be had: that is why it is here
+    except BaseException:  # its own to_dict, or a table name that can't be had: that is why it is here
         fields = {k: v for k, v in getattr(value, "__dict__", {}).items() if k[:1] != "_"}
         return Row(snake_case(cls.__name__), fields or {"item": repr(value)[:2000]})
     return Row(snake_case(cls.__name__), {"item": repr(value)[:2000]})

@@ -7,19 +7,34 @@ user wrote.
 from __future__ import annotations
 
 import os
+import site
+import sys
+import sysconfig
 import traceback
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 MAX_TEXT = 300
 """Characters of an exception's message that are shown; a parser error may quote a whole page."""
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
-_STDLIB = str(Path(os.__file__).resolve().parent) + os.sep
+"""netspy's own folder, exactly: a checkout and a user's project may be in folders that are called netspy too."""
+
+_INSTALLED = tuple(
+    os.path.realpath(path) + os.sep
+    for path in {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages([sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]),
+        site.getusersitepackages(),
+    }
+)
+"""Where the standard library and installed packages are."""
+
+
+@lru_cache(maxsize=1024)
+def _is_not_ours(filename: str) -> bool:
+    return not os.path.realpath(filename).startswith(_PACKAGE)
 
 
 @lru_cache(maxsize=1024)
@@ -27,23 +42,26 @@ def is_user_file(filename: str) -> bool:
     """Whether a frame's file is the user's: not netspy, the standard library or an installed package."""
     if filename.startswith("<"):
         return False
-    path = os.path.realpath(filename)
-    if f"{os.sep}site-packages{os.sep}" in path or f"{os.sep}dist-packages{os.sep}" in path:
-        return False
-    return not path.startswith((_PACKAGE, _STDLIB))
+    return not os.path.realpath(filename).startswith((_PACKAGE, *_INSTALLED))
 
 
 def where(exc: BaseException) -> str:
     """`file.py:line` of the last user frame that led to `exc`; empty when there is none."""
-    found: TracebackType | None = None
-    step = exc.__traceback__
-    while step is not None:
-        if is_user_file(step.tb_frame.f_code.co_filename):
-            found = step
-        step = step.tb_next
-    if found is None:
-        return ""
-    return f"{Path(found.tb_frame.f_code.co_filename).name}:{found.tb_lineno}"
+    own = _lines(exc, is_user_file)
+    return own[-1] if own else ""
+
+
+def user_line(exc: BaseException) -> str:
+    """`where`; for a spider that is an installed package, the frame that netspy called. `?` when there is none."""
+    return where(exc) or next(iter(_lines(exc, _is_not_ours)), "?")
+
+
+def _lines(exc: BaseException, wanted: Callable[[str], bool]) -> list[str]:
+    return [
+        f"{Path(frame.f_code.co_filename).name}:{line}"
+        for frame, line in traceback.walk_tb(exc.__traceback__)
+        if wanted(frame.f_code.co_filename)
+    ]
 
 
 def what(exc: BaseException, limit: int = MAX_TEXT) -> str:

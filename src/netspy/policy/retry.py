@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
+from netspy.policy.backoff import backoff_s
 from netspy.settings import Settings
 
 Verdict = Literal["accept", "retry", "fail"]
@@ -54,8 +55,9 @@ def retry_delay_s(tries: int, settings: Settings, *, jitter: float, asked_s: flo
     """
     if asked_s is not None:
         return asked_s + settings.SPIDER_RETRY_INTERVAL
-    backoff = min(settings.RETRY_BACKOFF * 2.0 ** (tries - 1), settings.RETRY_BACKOFF_MAX)
-    return settings.SPIDER_RETRY_INTERVAL + backoff * (0.5 + jitter / 2)
+    return settings.SPIDER_RETRY_INTERVAL + backoff_s(
+        tries - 1, first_s=settings.RETRY_BACKOFF, cap_s=settings.RETRY_BACKOFF_MAX, jitter=jitter
+    )
 
 
 def may_retry(retry_times: int, settings: Settings) -> bool:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import redis.asyncio
 
 POOL_SIZE = 4
-BACKOFF_FIRST_S = 0.05
-BACKOFF_CAP_S = 2.0
 CLI_PATIENCE_S = 1.0
 
 

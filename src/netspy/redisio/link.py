@@ -6,11 +6,12 @@ Only for calls that are safe to repeat. One report per outage, whichever call no
 from __future__ import annotations
 
 import asyncio
-import random
-import time
+import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from netspy.errors import ConfigError, StoreUnavailableError
+from netspy.policy.outage import OutageWatch, Tries
 from netspy.redisio import client as clients
 from netspy.redisio.scripts import Call, run_async
 from netspy.redisio.trouble import one_line, trouble_of, unavailable, unusable
@@ -62,10 +63,7 @@ class AsyncLink:
         """
         self.url = url or settings.REDIS_URL
         self._timeout = settings.REDIS_OUTAGE_TIMEOUT
-        self._on_outage = on_outage
-        self._away_since: float | None = None
-        self._reported = False
-        self._answers = 0
+        self._outage = OutageWatch(on_outage)
         self._stopped = False
         self._stop: asyncio.Event | None = None
 
@@ -77,22 +75,21 @@ class AsyncLink:
         if self._stop is not None:
             self._stop.set()
 
-    async def run(self, call: Call, *, timeout_s: float | None = None) -> Any:
+    def run(self, call: Call, *, timeout_s: float | None = None) -> Awaitable[Any]:
         """The script's answer. `timeout_s`: how long to wait for a server that is away (0 = for ever, None =
         the setting).
 
         Raises StoreUnavailableError when waiting is over, ConfigError when the server refuses us,
         StoreFullError when its memory is full.
         """
-        return await self.ask(lambda: run_async(self.client, call), timeout_s=timeout_s)
+        return self.ask(lambda: run_async(self.client, call), timeout_s=timeout_s)
 
     async def ask(self, send: Callable[[], Awaitable[T]], *, timeout_s: float | None = None) -> T:
         """`run` for anything that is safe to repeat."""
         limit = self._timeout if timeout_s is None else timeout_s
-        started = time.monotonic()
-        failures = 0
+        tries = self._outage.begin(limit or math.inf)
         while True:
-            answers = self._answers
+            answers = self._outage.answers
             try:
                 answer = await cancellable(send())
             except Exception as error:
@@ -105,56 +102,26 @@ class AsyncLink:
                     raise unusable(self.url, error) from None
                 if trouble is None:
                     raise
-                failures += 1
                 # Another call was answered since this one was sent: its failure is of an outage that is over.
-                await self._wait(error, failures, started, limit, news=self._answers == answers)
+                await self._wait(error, tries, news=self._outage.answers == answers)
             else:
-                self._answers += 1
-                self._back()
+                self._outage.answered()
                 return answer
 
-    async def _wait(
-        self, error: Exception, failures: int, started: float, limit: float, *, news: bool
-    ) -> None:
-        now = time.monotonic()
-        if news and self._away_since is None:
-            self._away_since = now
-        waited = now - started
-        # A connection that was merely cut is replaced at once and is nobody's news, also while the node stops: giving
-        # up then would leave the acks of its last pages unsent.
-        if self._stopped and (failures > 1 or self._reported):
+    async def _wait(self, error: Exception, tries: Tries, *, news: bool) -> None:
+        wait_s = self._outage.failed(tries, stopping=self._stopped, news=news)
+        if wait_s == "stopping":
             raise StoreUnavailableError(
                 f"Redis at {hide_password(self.url)} is away ({one_line(error)}) and the node is stopping"
             ) from None
-        if limit and waited >= limit:
-            raise unavailable(self.url, error, limit) from None
-        if failures == 1:
+        if wait_s == "over":
+            raise unavailable(self.url, error, tries.limit_s) from None
+        if not wait_s:
             return
-        if news and not self._reported:
-            self._reported = True
-            if self._on_outage is not None:
-                self._on_outage(True, 0.0)
-        delay = min(clients.BACKOFF_CAP_S, clients.BACKOFF_FIRST_S * 2 ** min(failures, 10)) * random.uniform(
-            0.5, 1
-        )
-        if limit:
-            delay = min(delay, max(0.01, limit - waited))
         if self._stop is None:
             self._stop = asyncio.Event()
-        try:
-            await asyncio.wait_for(self._stop.wait(), delay)
-        except TimeoutError:
-            return
-
-    def _back(self) -> None:
-        if self._away_since is None:
-            return
-        gone = time.monotonic() - self._away_since
-        self._away_since = None
-        if self._reported:
-            self._reported = False
-            if self._on_outage is not None:
-                self._on_outage(False, gone)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), wait_s)
 
     async def close(self) -> None:
         """Drop the connections."""

@@ -41,7 +41,7 @@ def _read(folder: str, name: str) -> str:
 
 @cache
 def load(folder: str, name: str) -> Script:
-    """The script `name` of a package folder such as "netspy.frontier.lua", with its includes."""
+    """The script `name` of a package folder such as "netspy.frontier.redis.lua", with its includes."""
     lines = []
     for line in _read(folder, name).splitlines():
         if line.startswith("--@include "):

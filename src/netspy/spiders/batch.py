@@ -15,7 +15,7 @@ from netspy.spiders.distributed import Spider
 from netspy.spiders.loading import may_start
 
 if TYPE_CHECKING:
-    from netspy.engine.page.page import Page
+    from netspy.engine.page.actions import CurrentPage
     from netspy.observe.summary import RunSummary
     from netspy.tasks.batch_store import BatchStore
 
@@ -102,18 +102,18 @@ class BatchSpider(Spider):
             if noted is not None:
                 noted.append(task_id)
             return
-        page.told = True
-        self._report(page, page.origin.task, task_id, ok=ok)
+        page.reported = True
+        self._report(page, page.task, task_id, ok=ok)
 
-    def _report(self, page: Page, token: str, task_id: Any, *, ok: bool) -> None:
+    def _report(self, page: CurrentPage, token: str, task_id: Any, *, ok: bool) -> None:
         """`token` names the batch that this is about: in another one it changes nothing."""
         action = Action("mark", (token, task_id, ok), on_success=ok)
         # Done wins over failed, so of a page that has said both the failure waits: it must not close the batch before.
         both = any(kind == "mark" and value[1:] == (task_id, True) for kind, value, _ in page.actions)
-        if ok or both or page.after_store is None:
+        if ok or both or page.effects is None:
             page.actions.append(action)
         else:
-            page.after_store.do_soon(action)
+            page.effects.do_soon(action)
 
     def failed_request(self, request: Request, response: Response | None) -> Any:
         """A request failed for good: its task is marked failed. Overriding it, call super()."""

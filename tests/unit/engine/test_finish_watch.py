@@ -6,37 +6,33 @@ from types import SimpleNamespace
 
 import pytest
 
+from netspy.engine.control import Control
 from netspy.engine.finish import FinishWatch
-from netspy.engine.standing import Standing
+from netspy.engine.gauge import NodeGauge
 from netspy.messages.entry import Counts
-from netspy.settings import Settings
+from support.engine import env_of
 
 EMPTY = Counts(0, 0, 0, 0, "seeded", seed_age_s=100.0)
 
 
 async def ended(looks, left_behind=""):
     """The outcome that a node without work gives a run of which it sees these counts, one after the other."""
-    left, outcomes = list(looks), []
+    left, env = list(looks), env_of(shared=True)
 
     async def counts():
         return left.pop(0)
 
-    parts = SimpleNamespace(
-        settings=Settings(), frontier=SimpleNamespace(counts=counts), counters=SimpleNamespace(get=lambda _name: 0),
-        keep_alive=False, shared=True,
-    )  # fmt: skip
+    control, seeding = (
+        Control(env.log),
+        SimpleNamespace(begin_again=lambda: None, left_behind=left_behind, error=None),
+    )
+    frontier = SimpleNamespace(counts=counts)
     watch = FinishWatch(
-        parts,
-        Standing(),
-        workers=SimpleNamespace(active=0),
-        turn=SimpleNamespace(begin_again=lambda: None, left_behind=left_behind, error=None),
-        feeder=None,
-        stop=lambda _why, outcome: outcomes.append(outcome),
+        env, control, NodeGauge(), frontier, seeding, None, waiting_in=(), elapsed_s=lambda: 0.0
     )
     over = [await watch.over() for _ in looks]
     assert over == [False] * (len(looks) - 1) + [True]
-    [outcome] = outcomes
-    return outcome
+    return control.ended.outcome
 
 
 @pytest.mark.parametrize(

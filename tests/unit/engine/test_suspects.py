@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from netspy.engine.suspects import Suspects
+from netspy.engine.claimer import Suspects
+from netspy.engine.leases.held import HeldLeases
 from netspy.messages.entry import Claimed, Lease
+from support.engine import env_of
 
 STALE = 15.0
 
@@ -15,7 +17,8 @@ class Node:
 
     def __init__(self, lot: float = 0.0) -> None:
         self.now = 0.0
-        self.held: dict[int, Lease] = {}
+        env = env_of()
+        self.held = HeldLeases(env.counters, env.log)
         self.suspects = Suspects(self.held, STALE, clock=lambda: self.now, lot=lambda: lot)
 
     def claims(self, *suspicions: int, queued: int = 0) -> tuple[int, int, int]:
@@ -24,12 +27,12 @@ class Node:
         leases = [
             Lease(seq=i, payload=b"", priority=1.0, site="aa", suspicion=s) for i, s in enumerate(suspicions)
         ]
-        self.held.update({id(lease): lease for lease in leases})
+        self.held.took(leases)
         self.suspects.took(Claimed(leases, queued, 0, 0, None))
         return room
 
     def settles(self) -> None:
-        self.held.clear()
+        self.held.void()
 
 
 @pytest.mark.parametrize(("lot", "calm_s"), [(0.0, 15.0), (0.5, 22.5), (1.0, 30.0)])

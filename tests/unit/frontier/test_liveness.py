@@ -10,28 +10,28 @@ from collections.abc import Iterator
 
 import pytest
 
-from netspy.frontier import liveness
-from netspy.frontier.calls import report_json
-from netspy.frontier.liveness import Place, here, is_gone
+from netspy.frontier.redis import liveness
+from netspy.frontier.redis.calls import report_json
+from netspy.frontier.redis.liveness import ProcessIdentity, is_gone, this_process
 from netspy.testing.leash import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc to ask")
 
 
-def record(place: Place, **changed: object) -> bytes:
+def record(place: ProcessIdentity, **changed: object) -> bytes:
     told = {"host": "h", "pid": place.pid, "kernel": place.kernel, "born": place.born}
     return json.dumps({**told, **changed}).encode()
 
 
 @pytest.fixture
-def mine() -> Place:
-    place = here()
+def mine() -> ProcessIdentity:
+    place = this_process()
     assert place is not None
     return place
 
 
 @pytest.fixture
-def child(mine: Place) -> Iterator[tuple[subprocess.Popen[bytes], Place]]:
+def child(mine: ProcessIdentity) -> Iterator[tuple[subprocess.Popen[bytes], ProcessIdentity]]:
     """A process that lives until it is killed, and its place."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     state = liveness._look(process.pid)
@@ -42,9 +42,9 @@ def child(mine: Place) -> Iterator[tuple[subprocess.Popen[bytes], Place]]:
 
 
 def test_what_a_node_writes_of_itself_names_this_process(mine):
-    assert not is_gone(report_json(None, 0.0, "1"), mine)
-    written = json.loads(report_json(None, 0.0, "1"))
-    assert Place(written["kernel"], written["pid"], written["born"]) == mine
+    assert not is_gone(report_json(None, 0.0), mine)
+    written = json.loads(report_json(None, 0.0))
+    assert ProcessIdentity(written["kernel"], written["pid"], written["born"]) == mine
     assert mine.pid == os.getpid()
 
 
@@ -83,7 +83,7 @@ def test_what_says_nothing_of_this_machine_proves_nothing(changed, mine):
 
 def test_a_clone_of_the_machine_with_a_name_of_its_own_proves_nothing(mine, monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "clone-2")
-    clone = here()
+    clone = this_process()
     assert clone is not None
     assert not is_gone(record(mine._replace(born=mine.born - 1)), clone)
     assert is_gone(record(clone._replace(born=clone.born - 1)), clone)
@@ -98,4 +98,4 @@ def test_a_process_that_is_hidden_from_us_is_not_gone(child, mine, monkeypatch, 
     """As with the mount option hidepid: there is such a process, and nothing to read about it."""
     monkeypatch.setattr(liveness, "_PROC", tmp_path)
     assert not is_gone(record(child[1]), mine)
-    assert here() is None, "without /proc nobody claims to know"
+    assert this_process() is None, "without /proc nobody claims to know"

@@ -7,7 +7,7 @@ import pytest
 
 from netspy.errors import ResponseError
 from netspy.messages import charset
-from netspy.messages.charset_labels import _NAMES, known, python_codec, resolve
+from netspy.messages.charset_labels import is_whatwg, known, python_codec, resolve
 from netspy.messages.response import Response
 
 CASES = json.loads((Path(__file__).parents[2] / "data/cases/decode.json").read_text("utf-8"))
@@ -84,9 +84,91 @@ def test_sources_in_their_order(body: bytes, content_type: str | None, encoding:
     assert charset.detect(body, content_type) == encoding
 
 
-def test_an_undeclared_gb18030_page_is_found_by_its_bytes() -> None:
-    text = "<p>" + "高品质不锈钢保温杯，便携式户外旅行。" * 20
-    assert charset.read(text.encode("gb18030"), "text/html")[1] == text
+GERMAN = "<p>Größe für süße Äpfel – naïve café</p>"
+GB = "<p>高品质不锈钢保温杯，便携式户外旅行。</p>"
+TAIWAN = "<p>繁體中文網頁的內容，今天天氣很好。</p>"
+JAPANESE = "<p>日本語のページです。今日はとても天気がいいですね。</p>"
+KOREAN = "<p>한국어 페이지입니다. 오늘은 날씨가 좋네요.</p>"
+
+
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        (GERMAN, "cp1252"),
+        ("<p>El niño comió una piña; ¿cuándo volverá mañana a la montaña?</p>", "cp1252"),
+        ("mañana", "cp1252"),
+        ("中文", "gbk"),
+    ],
+)
+def test_hv03_a_short_text_without_declaration_is_read_as_it_was_written(text: str, codec: str) -> None:
+    assert charset.read(text.encode(codec), "text/html")[1] == text
+
+
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        ("déjà vu à l'école", "latin-1"),
+        ("<p>Les élèves étaient à la fenêtre, où l’été s’achève déjà.</p>", "cp1252"),
+        ("<p>Eén coördinator vond de ideeën van de patiënten geïnteresseerd.</p>", "cp1252"),
+        ("<p>Rødgrød med fløde og blåbær spises på øen om sommeren.</p>", "cp1252"),
+        ("<b>Preis: 12,50 €</b> – „günstig“", "cp1252"),
+        ("<p>20 °C</p>", "cp1252"),
+        ("<p>it’s</p>", "cp1252"),
+        ("<p>Zażółć gęślą jaźń, bo książka leży na łóżku.</p>", "iso8859-2"),
+        ("<p>Zażółć gęślą jaźń, bo książka leży na łóżku.</p>", "cp1250"),
+        ("<p>Příliš žluťoučký kůň úpěl ďábelské ódy.</p>", "cp1250"),
+        ("<p>Съешь же ещё этих мягких французских булок, да выпей чаю.</p>", "cp1251"),
+        ("<p>Съешь же ещё этих мягких французских булок, да выпей чаю.</p>", "koi8-r"),
+        ("<p>Київ є столицею України, її найбільше місто і центр.</p>", "koi8-u"),
+        ("<p>Η γρήγορη αλεπού πηδάει πάνω από το τεμπέλικο σκυλί.</p>", "iso8859-7"),
+        ("<p>Şişli'de güneşli bir gündü; çocuklar ağaçların altında oynuyordu.</p>", "cp1254"),
+        ("<p>שלום עולם, זהו משפט קצר בעברית על ילדים ומשחקים.</p>", "cp1255"),
+        ("<p>مرحبا بالعالم، هذه جملة قصيرة باللغة العربية عن الكتب.</p>", "cp1256"),
+        ("<p>เป็นมนุษย์สุดประเสริฐเลิศคุณค่า</p>", "cp874"),
+        ("<title>首页</title>", "gbk"),
+        (GB * 20, "gbk"),
+        ("<p>朱镕基囧喆㐀𠮷</p>", "gb18030"),
+        (TAIWAN, "big5"),
+        (JAPANESE, "shift_jis"),
+        (JAPANESE, "euc-jp"),
+        ("日本語", "euc-jp"),
+        (KOREAN, "euc-kr"),
+        ("한국어", "euc-kr"),
+        ("x" * 99 + GB * 4000, "gbk"),  # the sample ends inside a character
+    ],
+)
+def test_an_undeclared_page_is_found_by_its_bytes(text: str, codec: str) -> None:
+    assert charset.read(text.encode(codec), "text/html")[1] == text
+
+
+@pytest.mark.parametrize("broken", [b"\xff", b"\xc6<br>"])
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [(GB, "gbk"), (TAIWAN, "big5"), (JAPANESE, "shift_jis"), (JAPANESE, "euc-jp"), (KOREAN, "euc-kr")],
+)
+def test_one_broken_place_does_not_make_a_legacy_page_something_else(
+    text: str, codec: str, broken: bytes
+) -> None:
+    page = (text * 20).encode(codec)
+    assert charset.detect(page + broken + page) == codec
+    assert charset.detect((text * 20).removesuffix("</p>").rstrip(".。").encode(codec)[:-1]) == codec
+
+
+@pytest.mark.parametrize("broken", [b"\xff", b"\xc3<br>", b"\xe4\xb8"])
+@pytest.mark.parametrize("text", [GERMAN * 20, GB * 20])
+def test_a_utf8_page_with_a_bad_byte_or_a_cut_character_stays_utf8(text: str, broken: bytes) -> None:
+    encoding, read = charset.read(text.encode() + broken + text.encode(), "text/html")
+    assert (encoding, read.replace("<br>", "")) == ("utf-8", text + "\ufffd" + text)
+
+
+def test_bytes_without_evidence_are_windows_1252_as_in_browsers() -> None:
+    assert charset.read(b"<p>Price\xa0100 \x80</p>")[1] == "<p>Price\xa0100 €</p>"
+
+
+def test_what_looks_like_a_declaration_or_a_mark_in_the_middle_is_no_evidence() -> None:
+    said = "é " + "déjà vu à l'école " * 3 + "<meta charset=big5>"
+    assert charset.detect(f"<a>{said}</a>".encode("latin-1"), "text/xml") == "windows-1252"
+    assert charset.detect(b"abc \xff\xfe d\xe9j\xe0 vu") == "windows-1252"
 
 
 def test_one_broken_place_does_not_make_a_utf8_page_something_else() -> None:
@@ -132,9 +214,18 @@ def test_an_unknown_encoding_set_by_hand_is_not_ignored() -> None:
         response.encoding = "utf9"
 
 
-@pytest.mark.parametrize("name", _NAMES)
-def test_every_encoding_decodes_and_has_a_python_codec(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("utf-8", "utf-16be", "utf-16le", "ibm866", "koi8-r", "koi8-u", "macintosh", "x-mac-cyrillic"),
+        *(f"iso-8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, "8-i", 10, 13, 14, 15, 16)),
+        *(f"windows-{page}" for page in (874, *range(1250, 1259))),
+        *("gbk", "gb18030", "big5", "euc-jp", "iso-2022-jp", "shift_jis", "euc-kr", "x-user-defined"),
+    ],
+)
+def test_every_encoding_of_the_web_decodes_and_has_a_python_codec(name: str) -> None:
     assert resolve(name) == name
+    assert is_whatwg(name)
     assert charset.decode(b"abc", name) or name.startswith("utf-16")
     assert "abc".encode(python_codec(name))
 

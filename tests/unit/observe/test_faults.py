@@ -4,7 +4,8 @@ import textwrap
 
 import pytest
 
-from netspy.observe.faults import MAX_TEXT, is_user_file, short_traceback, what, where
+import netspy
+from netspy.observe.faults import MAX_TEXT, is_user_file, short_traceback, user_line, what, where
 
 
 def caught(call, *args):
@@ -88,3 +89,41 @@ def test_whose_file_it_is():
     assert not is_user_file(json.__file__)
     assert not is_user_file(msgspec.__file__)
     assert not is_user_file("<frozen importlib._bootstrap>")
+
+
+def test_the_line_in_a_text_is_the_last_of_the_users_code(main):
+    from netspy.messages.request import Request
+
+    error = caught(lambda: Request("http://example.com/", priority="high"))
+    assert re.fullmatch(r"test_faults\.py:\d+", user_line(error))
+    assert user_line(caught(main["parse"], "not json")) == "main.py:4"
+    assert user_line(ValueError("never raised")) == "?"
+
+
+def test_a_spider_that_is_an_installed_package_has_a_line_too():
+    import msgspec
+
+    file = msgspec.__file__.replace("__init__", "spider")
+    names = {}
+    exec(compile("import json\n\ndef parse():\n    json.loads('x')\n", file, "exec"), names)
+    error = caught(names["parse"])
+    error.__traceback__ = error.__traceback__.tb_next  # as netspy would have called it
+    assert (where(error), user_line(error)) == ("", "spider.py:4")
+
+
+@pytest.mark.parametrize("folder", ["netspy", "netspy/src/netspy", "src/netspy-shop", "lib/python3/shop"])
+def test_a_users_folder_may_have_any_name_hv_13(tmp_path, folder):
+    path = tmp_path / folder / "main.py"
+    path.parent.mkdir(parents=True)
+    names = {}
+    exec(compile("def parse():\n    raise KeyError('n')\n", str(path), "exec"), names)
+    error = caught(names["parse"])
+    assert is_user_file(str(path))
+    assert where(error) == user_line(error) == "main.py:2"
+
+
+def test_what_only_begins_like_the_package_is_the_users_hv_13():
+    package = netspy.__file__.removesuffix("/__init__.py")
+    assert not is_user_file(f"{package}/engine/any.py")
+    assert is_user_file(f"{package}_shop/main.py")
+    assert is_user_file(f"{package}.py")

@@ -10,9 +10,7 @@ from netspy.aside import SLOW_S, in_thread
 from netspy.engine.contract import Alert
 from netspy.errors import StoreLostError
 from netspy.observe.throttle import LoggerLike
-
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 15.0
+from netspy.policy.backoff import Backoff
 
 MasterOutcome = Literal["finished", "nothing_to_do", "stopped", "not_master", "failed", "store_lost"]
 
@@ -61,7 +59,7 @@ class TableCalls:
 
         Without `insist` the store's own patience has to do. Raises StoreLostError then, and whatever else `function` raises.
         """
-        wait_s = _FIRST_PAUSE_S
+        backoff = Backoff()
         while True:
             try:
                 result = await in_thread(function, slow=self._say_slow)
@@ -71,8 +69,7 @@ class TableCalls:
                 if not self._away:
                     self._away = True
                     self._alert("batch_store_away", f"{error}; the master tries again until it answers")
-                await self.pause(wait_s)
-                wait_s = min(wait_s * 2, _LONGEST_PAUSE_S)
+                await self.pause(backoff.next_s())
             else:
                 if self._away:
                     self._away = False

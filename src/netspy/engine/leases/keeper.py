@@ -8,14 +8,19 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
 from typing import Any
 
+from netspy.engine.control import Control
+from netspy.engine.env import Env
+from netspy.engine.gauge import NodeGauge
+from netspy.engine.leases.held import HeldLeases
 from netspy.errors import NetspyError
 from netspy.frontier.contract import Keeper
-from netspy.messages.entry import BeatReport, Lease
-from netspy.observe.throttle import LoggerLike
-from netspy.settings import Settings
+from netspy.messages.entry import BeatReport
+from netspy.observe.faults import is_user_file, what
+from netspy.policy.lease import LeaseTimes
 
 _RENEW_CHUNK = 500
 _RECLAIM_CHUNK = 500
@@ -26,43 +31,40 @@ _LOOP_BLOCKED_S = 5.0
 
 
 class LeaseKeeper(threading.Thread):
-    """Holds no lease itself: it reads the node's one table of held leases.
+    """Holds no lease itself: it renews what the node's book of leases says, and tells the node what a beat brought.
 
-    `paused` is an async context manager of the node under which no claim is under way, for `reconcile`.
+    Made on the event loop. A keeper that ends before it was told to ends the node: nothing renews the leases then.
     """
 
     def __init__(
         self,
+        env: Env,
+        control: Control,
+        held: HeldLeases,
+        gauge: NodeGauge,
         keeper: Keeper,
         *,
-        settings: Settings,
-        held: dict[int, Lease],
-        report: Callable[[], BeatReport],
-        loop: asyncio.AbstractEventLoop,
-        logger: LoggerLike,
+        buffered: Callable[[], int],
         history: Callable[[], str | None],
-        on_rejoined: Callable[[], None],
-        on_store_lost: Callable[[str], None],
-        on_nodes: Callable[[int], None],
-        on_poison: Callable[[int], None],
-        on_taken_over: Callable[[int], None],
-        paused: Callable[[], Any],
+        paused: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
+        """`buffered`: items that wait, for the node's record. `history`: the store's, as last heard. `paused`: entered on
+        the loop, no claim is under way inside.
+        """
         super().__init__(name="netspy-lease-keeper", daemon=True)
-        self._keeper = keeper
-        self._settings = settings
+        self._env = env
+        self._control = control
+        self._settings = env.settings
+        self._log = env.log
+        self._renew_below_s = LeaseTimes.of(env.settings).renew_below_s
         self._held = held
-        self._report = report
-        self._loop = loop
-        self._log = logger
+        self._gauge = gauge
+        self._keeper = keeper
+        self._buffered = buffered
         self._history = history
-        self._on_rejoined = on_rejoined
-        self._on_store_lost = on_store_lost
-        self._on_nodes = on_nodes
-        self._on_poison = on_poison
-        self._on_taken_over = on_taken_over
         self._paused = paused
-        self._loop_thread = threading.get_ident()  # made on the loop
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self._ending = threading.Event()
         self._last_history: str | None = None
         self._last_reconcile = time.monotonic()
@@ -78,28 +80,33 @@ class LeaseKeeper(threading.Thread):
 
     def run(self) -> None:
         """Beat until stopped."""
-        interval = self._settings.HEARTBEAT_INTERVAL
-        next_beat = time.monotonic()
         try:
-            while not self._ending.is_set():
-                self._watch_loop()
-                try:
-                    self._beat()
-                    self._away = False
-                    next_beat = max(next_beat + interval, time.monotonic() + interval / 2)
-                except NetspyError as error:
-                    self._report_away(error)
-                    next_beat = time.monotonic() + min(interval, 1.0)
-                except Exception as error:
-                    self._report_away(error)
-                    next_beat = time.monotonic() + interval
-                self._ending.wait(max(next_beat - time.monotonic(), 0.01))
-            if not self._away:
-                # The record that the run keeps of this node holds what it had counted when it left.
-                with suppress(Exception):
-                    self._keeper.beat(self._report())
+            self._beat_on()
+        except BaseException as error:
+            self._tell(self._control.broke, self.name, what(error))
         finally:
             self._keeper.close()
+
+    def _beat_on(self) -> None:
+        interval = self._settings.HEARTBEAT_INTERVAL
+        next_beat = time.monotonic()
+        while not self._ending.is_set():
+            self._watch_loop()
+            try:
+                self._beat()
+                self._away = False
+                next_beat = max(next_beat + interval, time.monotonic() + interval / 2)
+            except NetspyError as error:
+                self._report_away(error)
+                next_beat = time.monotonic() + min(interval, 1.0)
+            except Exception as error:
+                self._report_away(error)
+                next_beat = time.monotonic() + interval
+            self._ending.wait(max(next_beat - time.monotonic(), 0.01))
+        if not self._away:
+            # The record that the run keeps of this node holds what it had counted when it left.
+            with suppress(Exception):
+                self._keeper.beat(self._record())
 
     def _report_away(self, error: Exception) -> None:
         if not self._away:
@@ -112,14 +119,33 @@ class LeaseKeeper(threading.Thread):
         except RuntimeError:  # the loop is closed, the node has ended
             self._ending.set()
 
+    def _record(self) -> BeatReport:
+        return BeatReport(len(self._held), self._buffered(), self._env.counters.own())
+
+    def _on_rejoined(self) -> None:
+        """On the loop: the store gave this node a new id, and what it held is void."""
+        self._held.void()
+        self._control.wake()
+
+    def _on_poison(self, n: int) -> None:
+        """On the loop: so many requests went to the failed list."""
+        counters = self._env.counters
+        counters.inc("poisoned", n)
+        for _ in range(n):
+            counters.fail("poison")
+        self._env.alert(
+            "poison", f"{n} request(s) ended their process again and again and went to the failed list"
+        )
+
     # -- one beat --------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        reply = self._keeper.beat(self._report())
+        reply = self._keeper.beat(self._record())
         if not reply.intact:
             self._tell(
-                self._on_store_lost,
+                self._control.stop,
                 "the keys of this run are gone from Redis (flushed, restarted without persistence, or another database)",
+                "store_lost",
             )
             return
         if not reply.known:
@@ -127,7 +153,7 @@ class LeaseKeeper(threading.Thread):
             self._keeper.rejoin()
             self._tell(self._on_rejoined)
             return
-        self._tell(self._on_nodes, reply.live_nodes)
+        self._gauge.live_nodes = max(reply.live_nodes, 1)
         self._renew()
         dead = [*reply.gone_nodes, *(reply.stale_nodes if reply.sweeping else ())]
         if dead or reply.sweeping:
@@ -135,18 +161,15 @@ class LeaseKeeper(threading.Thread):
         self._reconcile_if_due()
 
     def _renew(self) -> None:
-        lease_s = self._settings.SPIDER_TASK_LEASE
         now = time.monotonic()
-        if not lease_s or now - self._loop_seen > self._settings.SPIDER_TASK_MAX_SECONDS:
+        if now - self._loop_seen > self._settings.SPIDER_TASK_MAX_SECONDS:
             return  # a loop that hangs for good must not hold its requests for ever
-        threshold = max(lease_s / 2, 3 * self._settings.HEARTBEAT_INTERVAL)
-        due = [lease for lease in list(self._held.values()) if lease.valid_until - now < threshold]
+        due = self._held.due(now + self._renew_below_s)
         for at in range(0, len(due), _RENEW_CHUNK):
             chunk = due[at : at + _RENEW_CHUNK]
             for lease, ours in zip(chunk, self._keeper.renew(chunk), strict=True):
-                if not ours and id(lease) in self._held:
-                    # Settled in this moment, or taken over; the settle's own answer tells which.
-                    lease.valid_until = 0.0
+                if not ours:
+                    self._held.not_ours(lease)
 
     def _reclaim(self, dead_nodes: list[str]) -> None:
         before = self._keeper.taken_over
@@ -154,7 +177,7 @@ class LeaseKeeper(threading.Thread):
             self._take_over(dead_nodes)
         finally:
             if self._keeper.taken_over != before:
-                self._tell(self._on_taken_over, self._keeper.taken_over - before)
+                self._env.counters.inc("reclaimed", self._keeper.taken_over - before)
 
     def _take_over(self, dead_nodes: list[str]) -> None:
         poisoned = 0
@@ -200,7 +223,7 @@ class LeaseKeeper(threading.Thread):
             if not first.setdefault("begun", False):
                 return
         try:
-            returned = self._keeper.reconcile(list(self._held.values()))
+            returned = self._keeper.reconcile(self._held.snapshot())
         finally:
             asyncio.run_coroutine_threadsafe(pause.__aexit__(None, None, None), self._loop)
         if returned:
@@ -234,13 +257,8 @@ class LeaseKeeper(threading.Thread):
         """The user's function that the loop's thread is in."""
         frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - documented for debuggers
         while frame is not None:
-            name = frame.f_code.co_filename.replace("\\", "/")
-            if (
-                "/netspy/" not in name
-                and "/site-packages/" not in name
-                and "/lib/python" not in name
-                and not name.startswith("<")
-            ):
-                return f"{frame.f_code.co_qualname} ({name.rsplit('/', 1)[-1]}:{frame.f_lineno})"
+            name = frame.f_code.co_filename
+            if is_user_file(name):
+                return f"{frame.f_code.co_qualname} ({Path(name).name}:{frame.f_lineno})"
             frame = frame.f_back
         return "code running on it"

@@ -7,16 +7,19 @@ batch gathers, so the busier a node is, the larger its batches.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from netspy import crash
-from netspy.engine.contract import CountersLike
+from netspy.engine.control import Control
+from netspy.engine.env import Env
+from netspy.engine.leases.held import HeldLeases
 from netspy.engine.waiting import Waiters
+from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import Lease, NewEntry, Settlement, TaskMark
-from netspy.observe.throttle import LoggerLike
 
+_LINGER_S = 0.004
 _MAX_PARENTS = 500
 _MAX_CHILDREN = 2000
 
@@ -31,24 +34,13 @@ class _Put(NamedTuple):
 class Outbox:
     """All methods but `run` return at once; `room` is where back-pressure is felt."""
 
-    def __init__(
-        self,
-        frontier: Frontier,
-        *,
-        counters: CountersLike,
-        logger: LoggerLike,
-        held: dict[int, Lease],
-        bound: int,
-        linger_s: float,
-        on_progress: Callable[[], None],
-    ) -> None:
+    def __init__(self, env: Env, control: Control, frontier: Frontier, held: HeldLeases) -> None:
         self._frontier = frontier
-        self._counters = counters
-        self._log = logger
+        self._counters = env.counters
+        self._control = control
         self._held = held
-        self._bound = bound
-        self._linger_s = linger_s
-        self._on_progress = on_progress
+        self._bound = env.settings.REQUEST_BUFFER_MAX_CACHED
+        self._linger_s = _LINGER_S if env.shared else 0.0
         self._settle: list[Settlement] = []
         self._delay: list[tuple[Lease, float, Any]] = []
         self._give_up: list[tuple[Lease, bytes]] = []
@@ -66,7 +58,7 @@ class Outbox:
 
     def start(self) -> None:
         """Start the writing task."""
-        self._task = asyncio.create_task(self._run(), name="netspy-outbox")
+        self._task = self._control.spawn(self._run(), "netspy-outbox")
 
     @property
     def empty(self) -> bool:
@@ -149,10 +141,12 @@ class Outbox:
     async def _run(self) -> None:
         try:
             await self._write()
-        except Exception as error:
+        except BaseException as error:
+            # Nobody will write any more: don't leave them waiting. A cancellation must not look like their own.
+            told = error if isinstance(error, Exception) else SpiderError("the node's writing task has ended")
             for put in (*self._putting, *self._puts):
                 if not put.future.done():
-                    put.future.set_exception(error)  # nobody will write any more: don't leave them waiting
+                    put.future.set_exception(told)
             self._no_longer_busy()
             raise
 
@@ -173,16 +167,16 @@ class Outbox:
             if self._delay:
                 delays, self._delay = self._delay, []
                 for (lease, _, _), ours in zip(delays, await self._frontier.delay(delays), strict=True):
-                    self._gone(lease, ours=ours)
+                    self._held.done(lease, ours=ours)
             if self._give_up:
                 failed, self._give_up = self._give_up, []
                 for (lease, _), ours in zip(failed, await self._frontier.give_up(failed), strict=True):
-                    self._gone(lease, ours=ours)
+                    self._held.done(lease, ours=ours)
             if self._release:
                 back, self._release = self._release, []
                 for lease, ours in zip(back, await self._frontier.release(back), strict=True):
-                    self._gone(lease, ours=ours)
-            self._on_progress()
+                    self._held.done(lease, ours=ours)
+            self._control.progressed()
 
     def _no_longer_busy(self) -> None:
         self._busy = False
@@ -235,14 +229,14 @@ class Outbox:
         for settlement, acked, new, stale in zip(
             batch, settled.acked, settled.new, settled.stale, strict=True
         ):
-            self._gone(settlement.lease, ours=acked or stale)
-            if acked and settlement.children:
-                self._count_new(new)
             if stale:
                 # The store went back behind the put of this page's children: crawl it again.
-                self._held[id(settlement.lease)] = settlement.lease
                 self._release.append(settlement.lease)
                 self._counters.inc("released")
+                continue
+            self._held.done(settlement.lease, ours=acked)
+            if acked and settlement.children:
+                self._count_new(new)
         self._shrink(children)
 
     def _count_new(self, flags: Sequence[bool]) -> None:
@@ -250,15 +244,6 @@ class Outbox:
         self._counters.inc("queued", new)
         if new != len(flags):
             self._counters.inc("dedup_dropped", len(flags) - new)
-
-    def _gone(self, lease: Lease, *, ours: bool) -> None:
-        self._held.pop(id(lease), None)
-        if not ours:
-            self._counters.inc("lease_lost")
-            self._log.warning(
-                "a lease was lost before its page was finished (lease seq {}): another node has the request now",
-                lease.seq,
-            )
 
     async def stop(self) -> None:
         """End the writing task; what is still gathered stays leased and comes back by its deadline."""

@@ -14,7 +14,7 @@ from netspy.policy.politeness import Politeness, SiteState
 _IDLE_SITES = 4096
 
 
-class Shelf:
+class SiteSlots:
     """Leases by site. All methods are called on the event loop.
 
     Sites that are ready wait in `_ready`, those that become ready at a known time in a heap; those at their
@@ -36,6 +36,11 @@ class Shelf:
         self._timer_at = 0.0
         self._closed = False
         self.waiting = 0
+
+    @property
+    def empty(self) -> bool:
+        """No lease waits."""
+        return not self.waiting
 
     def _site(self, site: str) -> SiteState:
         state = self._sites.get(site)
@@ -136,7 +141,7 @@ class Shelf:
             taker.set_result(lease)
 
     async def take(self) -> Lease | None:
-        """The next lease whose site is ready; None when the shelf is closed."""
+        """The next lease whose site is ready; None when the slots are closed."""
         if self._closed:
             return None
         lease = self._take(self._clock())
@@ -149,7 +154,7 @@ class Shelf:
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and (lease := future.result()) is not None:
                 self.add([lease])  # handed over in the moment of the cancellation
-                self.ended(lease.site)
+                self.on_ended(lease.site)
             raise
 
     async def enter(self, site: str) -> None:
@@ -163,7 +168,7 @@ class Shelf:
                 return
             await asyncio.sleep(min(max(at - now, 0.005), 0.05))
 
-    def ended(self, site: str, *, asked_s: float | None = None) -> None:
+    def on_ended(self, site: str, *, asked_s: float | None = None) -> None:
         """A download of `site` ended; the slot of the site is free."""
         state = self._site(site)
         now = self._clock()
@@ -173,7 +178,7 @@ class Shelf:
         if self._takers:
             self._serve()
 
-    def judged(self, site: str, *, failed: bool) -> bool:
+    def on_verdict(self, site: str, *, failed: bool) -> bool:
         """The verdict on a request of `site`; True when its circuit opened now."""
         state = self._sites.get(site)
         if state is None:
@@ -183,11 +188,6 @@ class Shelf:
         if not failed and not state.failures:
             return False
         return state.judged(self._limits, self._clock(), failed=failed)
-
-    def cooling_s(self, site: str) -> float:
-        """Seconds until the site's cool-down ends; 0 when it isn't cooling."""
-        state = self._sites.get(site)
-        return max(state.cooling_until - self._clock(), 0.0) if state else 0.0
 
     def take_cooling(self, at_least_s: float) -> list[tuple[Lease, float]]:
         """Waiting leases of sites that cool down for longer than `at_least_s`, with the seconds left; removed."""

@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from netspy.engine.page.page import Page
-
-current: ContextVar[Page | None] = ContextVar("netspy_page", default=None)
-"""The page whose callback or hook runs here; None outside of them."""
-
-reports: ContextVar[list[Any] | None] = ContextVar("netspy_reports", default=None)
-"""Where ids are noted that `update_task` reports outside of a page; None where nobody wants to know."""
+from typing import Any, NamedTuple, Protocol
 
 
 class Action(NamedTuple):
@@ -21,3 +12,28 @@ class Action(NamedTuple):
     kind: str
     value: Any
     on_success: bool = False
+
+
+class Soon(Protocol):
+    """Carries out an action that waits for nothing. Any thread may call it."""
+
+    def do_soon(self, action: Action) -> None: ...  # noqa: D102 - as the class says
+
+
+class CurrentPage(Protocol):
+    """What the spider classes may touch of the page at work."""
+
+    actions: list[Action]
+    reported: bool
+
+    @property
+    def task(self) -> str: ...  # noqa: D102 - the task it belongs to, '' for none
+    @property
+    def effects(self) -> Soon | None: ...  # noqa: D102 - who carries actions out; None where there are no tasks
+
+
+current: ContextVar[CurrentPage | None] = ContextVar("netspy_page", default=None)
+"""The page whose callback or hook runs here; None outside of them."""
+
+reports: ContextVar[list[Any] | None] = ContextVar("netspy_reports", default=None)
+"""Where ids are noted that `update_task` reports outside of a page; None where nobody wants to know."""

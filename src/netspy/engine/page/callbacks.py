@@ -1,4 +1,4 @@
-"""Which of the spider's functions may be called by name, and how each of them is called."""
+"""Which of the spider's functions may be called by name, how each of them is called, and which hooks it has."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
+from netspy.engine.contract import SpiderLike
 from netspy.errors import UnknownCallbackError
 from netspy.messages.request import Request
 
@@ -39,7 +40,7 @@ class Callbacks:
     values, or netspy's own methods.
     """
 
-    def __init__(self, spider: Any, *, framework: type, default: str = "parse") -> None:
+    def __init__(self, spider: SpiderLike, *, framework: type, default: str = "parse") -> None:
         self.spider = spider
         self.default = default
         self._kinds: dict[Any, Kind] = {}
@@ -98,3 +99,22 @@ class Callbacks:
                 self._kinds.clear()
             found = self._kinds[key] = kind_of(function)
         return found
+
+
+def own_hook(spider: SpiderLike, base: type, name: str) -> Callable[..., Any] | None:
+    """The spider's hook of that name; None when it is only that of the class `base`."""
+    return getattr(spider, name) if getattr(type(spider), name) is not getattr(base, name) else None
+
+
+class Hooks:
+    """The hooks that a page may come to; None = nothing to call. A `validate` is here as plain or as awaited."""
+
+    __slots__ = ("exception_request", "failed_request", "validate", "validate_awaited")
+
+    def __init__(self, spider: SpiderLike, base: type) -> None:
+        validate = own_hook(spider, base, "validate")
+        awaited = validate is not None and inspect.iscoroutinefunction(validate)
+        self.validate = None if awaited else validate
+        self.validate_awaited = validate if awaited else None
+        self.failed_request = own_hook(spider, base, "failed_request")
+        self.exception_request = own_hook(spider, base, "exception_request")

@@ -8,40 +8,32 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from netspy import crash
-from netspy.engine.contract import Alert
+from netspy.engine.contract import Doer
+from netspy.engine.control import Control
+from netspy.engine.env import Env
 from netspy.engine.page.actions import Action
 from netspy.errors import ConfigError, SpiderError
 from netspy.observe.faults import what
-from netspy.observe.throttle import LoggerLike
+from netspy.policy.backoff import Backoff
+from netspy.raised import failure
 
 _FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 15.0
 _PER_STEP = 500
 
 
-Doer = Callable[[Sequence[Any]], Awaitable[None]]
-"""Carries out the values of its kind. ConfigError and SpiderError are reported and not tried again, others are."""
-
-
-class AfterStore:
+class Effects:
     """One task carries out what pages ask for, in order. `do` is called on the loop, `do_soon` from any thread."""
 
-    def __init__(
-        self,
-        doers: Mapping[str, Doer],
-        *,
-        logger: LoggerLike,
-        alert: Alert,
-        on_progress: Callable[[], None],
-    ) -> None:
+    def __init__(self, env: Env, control: Control, doers: Mapping[str, Doer]) -> None:
+        """`doers`: who carries out which kind of action."""
         self._doers = doers
-        self._log = logger
-        self._alert = alert
-        self._on_progress = on_progress
+        self._log = env.log
+        self._alert = env.alert
+        self._control = control
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[tuple[Sequence[Action], Callable[[], None] | None]] = deque()
         self._busy = False
@@ -53,7 +45,7 @@ class AfterStore:
 
     def start(self) -> None:
         """Start the task."""
-        self.task = asyncio.create_task(self._run(), name="netspy-after-store")
+        self.task = self._control.spawn(self._run(), "netspy-effects")
 
     @property
     def empty(self) -> bool:
@@ -100,24 +92,24 @@ class AfterStore:
                 if final is not None:
                     final()
             self._busy = False
-            self._on_progress()
+            self._control.wake()
 
     async def _insist(self, kind: str, values: list[Any]) -> None:
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S)
         while True:
             try:
                 await self._doers[kind](values)
-            except (ConfigError, SpiderError) as error:
-                self._log.error("{}", error)
+            except (ConfigError, SpiderError) as refused:
+                self._log.error("{}", refused)
                 break
-            except Exception as error:
+            except BaseException as caught:  # also of a batch store that users wrote
+                error = failure(caught)
                 if self.stuck is None:
                     self._alert(
                         "after_store", f"{what(error)}; pages wait for it unacked, and it is tried again"
                     )
                 self.stuck = what(error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                await asyncio.sleep(backoff.next_s())
             else:
                 break
         self.stuck = None

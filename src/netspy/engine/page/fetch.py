@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from netspy.downloader.contract import Downloader
-from netspy.engine.leases.site_slots import Shelf
+from netspy.engine.leases.site_slots import SiteSlots
 from netspy.engine.page.threads import CallbackPool
 from netspy.errors import ConfigError, SpiderError
 from netspy.messages.request import Request
 from netspy.messages.response import Response
+from netspy.observe.faults import user_line, what
+from netspy.raised import awaited
 
 
 class Replaced(Exception):  # noqa: N818 - a way out, not an error
@@ -54,9 +56,9 @@ class Fetcher:
 
     async def _call(self, function: Callable[..., Any], *args: Any) -> Any:
         if inspect.iscoroutinefunction(function):
-            return await function(*args)
+            return await awaited(function(*args))
         result = await self._pool.call(lambda: function(*args))
-        return await result if inspect.isawaitable(result) else result
+        return await awaited(result) if inspect.isawaitable(result) else result
 
     async def open(self) -> None:
         """Open the middlewares, outermost first. Raises ConfigError for what they raise."""
@@ -70,10 +72,18 @@ class Fetcher:
                     ) from error
 
     async def close(self) -> None:
-        """Close the middlewares, innermost first."""
+        """Close the middlewares, innermost first. Raises SpiderError when all are closed that could be."""
+        problems = []
         for middleware in reversed(self._middlewares):
             if hasattr(middleware, "close"):
-                await self._call(middleware.close)
+                try:
+                    await self._call(middleware.close)
+                except Exception as error:
+                    problems.append(
+                        f"{type(middleware).__name__}.close ({user_line(error)}) raised {what(error)}"
+                    )
+        if problems:
+            raise SpiderError("; ".join(problems))
 
     async def fetch(self, request: Request) -> Response:
         """The response. Raises what the downloader raises, and Replaced."""
@@ -157,23 +167,23 @@ class SubDownloads:
     def __init__(
         self,
         fetcher: Fetcher,
-        shelf: Shelf,
+        slots: SiteSlots,
         loop: asyncio.AbstractEventLoop,
         count: Callable[[Response], None],
     ) -> None:
         self._fetcher = fetcher
-        self._shelf = shelf
+        self._slots = slots
         self._loop = loop
         self._count = count
 
     async def fetching(self, request: Request) -> Response:
         """Fetch on the loop."""
         site = request.site
-        await self._shelf.enter(site)
+        await self._slots.enter(site)
         try:
             response = await self._fetcher.fetch(request)
         finally:
-            self._shelf.ended(site)
+            self._slots.on_ended(site)
         self._count(response)
         return response
 

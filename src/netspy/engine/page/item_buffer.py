@@ -12,13 +12,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from netspy import crash
-from netspy.engine.contract import Alert, CountersLike, ItemFilter, ItemWriter
-from netspy.engine.page.output import Out
+from netspy.engine.contract import ItemFilter, ItemWriter
+from netspy.engine.control import Control
+from netspy.engine.env import Env
+from netspy.engine.page.output import ItemRow
 from netspy.engine.page.page import Page
 from netspy.engine.waiting import Waiters, wait_for_event
 from netspy.errors import PipelineError
 from netspy.messages.row import DeadRow
-from netspy.observe.throttle import LoggerLike
+from netspy.policy.backoff import Backoff
 
 _T = TypeVar("_T")
 
@@ -28,32 +30,26 @@ class ItemBuffer:
 
     def __init__(
         self,
+        env: Env,
+        control: Control,
         writer: ItemWriter,
         item_filter: ItemFilter | None,
-        *,
-        batch_size: int,
-        interval_s: float,
-        bound: int,
-        counters: CountersLike,
-        logger: LoggerLike,
-        alert: Alert,
-        on_stored: Callable[[], None],
     ) -> None:
         self._writer = writer
         self._filter = item_filter
-        self._batch_size = batch_size
-        self._interval_s = interval_s
-        self._bound = bound
-        self._counters = counters
-        self._log = logger
-        self._alert = alert
-        self._on_stored = on_stored
-        self._items: deque[tuple[Page | None, Out]] = deque()
+        self._batch_size = env.settings.ITEM_BATCH_SIZE
+        self._interval_s = env.settings.BUFFER_FLUSH_INTERVAL
+        self._bound = env.settings.ITEM_MAX_CACHED_COUNT
+        self._counters = env.counters
+        self._log = env.log
+        self._alert = env.alert
+        self._control = control
+        self._items: deque[tuple[Page | None, ItemRow]] = deque()
         self._oldest = 0.0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
-        self._writing: list[tuple[Page | None, Out]] = []
+        self._writing: list[tuple[Page | None, ItemRow]] = []
         self._urgent = False
         self._idle = Waiters()
         self._task: asyncio.Task[None] | None = None
@@ -61,7 +57,7 @@ class ItemBuffer:
 
     def start(self) -> None:
         """Start the flushing task."""
-        self._task = asyncio.create_task(self._run(), name="netspy-items")
+        self._task = self._control.spawn(self._run(), "netspy-items")
 
     @property
     def task(self) -> asyncio.Task[None] | None:
@@ -76,7 +72,7 @@ class ItemBuffer:
     def __len__(self) -> int:
         return len(self._items) + len(self._writing)
 
-    def add(self, page: Page | None, rows: Sequence[Out]) -> None:
+    def add(self, page: Page | None, rows: Sequence[ItemRow]) -> None:
         """Items of a page (None: of the seeding, which has no request to ack)."""
         if not self._items:
             self._oldest = time.monotonic()
@@ -143,9 +139,9 @@ class ItemBuffer:
             for page, _ in done:
                 if page is not None:
                     page.stored()
-            self._on_stored()
+            self._control.progressed()
 
-    async def _store(self, batch: list[tuple[Page | None, Out]]) -> None:
+    async def _store(self, batch: list[tuple[Page | None, ItemRow]]) -> None:
         outs = [out for _, out in batch]
         refused = [out for out in outs if out.error]
         if refused:
@@ -159,7 +155,7 @@ class ItemBuffer:
             stored = await self._write(keep)
             keep, twins = self._wanted(twins, known=stored)
 
-    async def _write(self, keep: list[Out]) -> set[bytes]:
+    async def _write(self, keep: list[ItemRow]) -> set[bytes]:
         """Store or dead-letter; returns the fingerprints of what is stored."""
         rows = [out.row for out in keep]
         if crash.armed:
@@ -180,7 +176,7 @@ class ItemBuffer:
 
     async def _insist(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """Again and again while nothing can be kept, not even as dead letters: nothing is acked meanwhile."""
-        wait_s = 0.5
+        backoff = Backoff()
         while True:
             try:
                 result = await call()
@@ -191,13 +187,12 @@ class ItemBuffer:
                         f"items can't be stored, not even as dead letters: {error}; nothing is acked",
                     )
                 self.stuck = str(error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, 15.0)
+                await asyncio.sleep(backoff.next_s())
             else:
                 self.stuck = None
                 return result
 
-    async def _unseen(self, outs: list[Out]) -> tuple[list[Out], list[Out]]:
+    async def _unseen(self, outs: list[ItemRow]) -> tuple[list[ItemRow], list[ItemRow]]:
         """What is to be stored now, and its twins in this batch; without the items that were stored before."""
         asked = [out.fingerprint for out in outs if out.fingerprint is not None]
         if self._filter is None or not asked:
@@ -211,10 +206,10 @@ class ItemBuffer:
             flags = [False] * len(asked)
         return self._wanted(outs, known={mark for mark, seen in zip(asked, flags, strict=True) if seen})
 
-    def _wanted(self, outs: list[Out], *, known: set[bytes]) -> tuple[list[Out], list[Out]]:
+    def _wanted(self, outs: list[ItemRow], *, known: set[bytes]) -> tuple[list[ItemRow], list[ItemRow]]:
         """Those that aren't known, each fingerprint once, and the others of it, which wait for how that one ends."""
-        keep: list[Out] = []
-        twins: list[Out] = []
+        keep: list[ItemRow] = []
+        twins: list[ItemRow] = []
         taken: set[bytes] = set()
         for out in outs:
             if out.fingerprint is None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable
 from typing import Any
 
-from netspy.engine.contract import CountersLike
+from netspy.engine.control import Control
+from netspy.engine.env import Env
 from netspy.engine.leases.outbox import Outbox
-from netspy.engine.leases.site_slots import Shelf
-from netspy.engine.page.callbacks import Callbacks
-from netspy.engine.page.hooks import Hooks
+from netspy.engine.leases.site_slots import SiteSlots
 from netspy.engine.page.page import Page
 from netspy.engine.page.user_code import UserCode
 from netspy.errors import (
@@ -21,46 +18,33 @@ from netspy.errors import (
     NotRetryError,
     SerializationError,
     UnknownCallbackError,
+    UserCodeError,
 )
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
 from netspy.observe.faults import MAX_TEXT, what
-from netspy.observe.throttle import LoggerLike, ThrottledLog
 from netspy.policy.failed_record import MAX_ERROR_CHARS, pack_failed
 from netspy.policy.retry import may_retry, retry_delay_s
-from netspy.settings import Settings
 
 
-class Failures:
+class PageOutcome:
     """Retries within the budget, then gives up: errback, `failed_request`, the failed list."""
 
     def __init__(
-        self,
-        *,
-        settings: Settings,
-        callbacks: Callbacks,
-        hooks: Hooks,
-        user_code: UserCode,
-        shelf: Shelf,
-        outbox: Outbox,
-        counters: CountersLike,
-        logger: LoggerLike,
-        complaints: ThrottledLog,
-        shared: bool,
-        on_end: Callable[[], None],
+        self, env: Env, control: Control, slots: SiteSlots, user_code: UserCode, outbox: Outbox
     ) -> None:
-        """`shared`: requests leave the process. `on_end`: called for each request that was given up."""
-        self._settings = settings
-        self._callbacks = callbacks
-        self._hooks = hooks
+        self._settings = env.settings
+        self._callbacks = user_code.callbacks
+        self._hooks = user_code.hooks
         self._user_code = user_code
-        self._shelf = shelf
+        self._slots = slots
         self._outbox = outbox
-        self._counters = counters
-        self._log = logger
-        self._complaints = complaints
-        self._shared = shared
-        self._on_end = on_end
+        self._counters = env.counters
+        self._log = env.log
+        self._throttled = env.throttled
+        self._shared = env.shared
+        self._jitter = env.jitter
+        self._control = control
 
     async def fail(
         self,
@@ -81,8 +65,8 @@ class Failures:
         if retry and may_retry(request.retry_times, self._settings):
             await self._try_again(page, error, asked_s)
             return
-        if site_health and self._shelf.judged(page.lease.site, failed=True):
-            self._complaints.warning(
+        if site_health and self._slots.on_verdict(page.lease.site, failed=True):
+            self._throttled.warning(
                 "cooling",
                 f"{request.host} failed {self._settings.CIRCUIT_FAILURE_THRESHOLD} times in a row; "
                 f"no request goes there for {self._settings.CIRCUIT_COOLDOWN:g} s",
@@ -91,7 +75,7 @@ class Failures:
             tries = request.retry_times + 1
             text = _told(error)
             where = "" if request.url in text else f"{request.url}: "
-            self._complaints.warning(
+            self._throttled.warning(
                 _reason_of(error), f"failed after {tries} {'try' if tries == 1 else 'tries'}: {where}{text}"
             )
         await self._give_up(page, error)
@@ -102,7 +86,7 @@ class Failures:
         if hook is not None:
             await self._user_code.run_hook(page, "exception_request", hook, request, page.response, error)
         request.retry_times += 1
-        wait_s = retry_delay_s(request.retry_times, self._settings, jitter=random.random(), asked_s=asked_s)
+        wait_s = retry_delay_s(request.retry_times, self._settings, jitter=self._jitter(), asked_s=asked_s)
         self._counters.inc("retry")
         self._log.debug(
             "retry {} of {} in {:.1f} s: {}", request.retry_times, request.url, wait_s, what(error)
@@ -139,7 +123,7 @@ class Failures:
                 )
             except UnknownCallbackError as problem:
                 if not isinstance(error, UnknownCallbackError):
-                    self._complaints.error("errback", str(problem))
+                    self._throttled.error("errback", str(problem))
             else:
                 await self._user_code.run_hook(page, "errback", errback, request, page.response, error)
         hook = self._hooks.failed_request
@@ -147,12 +131,12 @@ class Failures:
             await self._user_code.run_hook(page, "failed_request", hook, request, page.response)
         record = _record_of(request, error, priority=page.lease.priority, site=page.lease.site)
         page.finish(lambda: self._outbox.give_up(page.lease, record))
-        self._on_end()
+        self._control.check_limits()
 
     def broke(self, lease: Lease, error: Exception) -> None:
         """Give up a request whose handling failed by an error of our own."""
         url = getattr(lease.payload, "url", "?")
-        self._complaints.error("internal error", f"internal error while handling {url}: {what(error)}")
+        self._throttled.error("internal error", f"internal error while handling {url}: {what(error)}")
         self._counters.inc("callback_error")
         self._counters.fail("internal error")
         try:
@@ -177,7 +161,7 @@ def _reason_of(error: Exception) -> str:
         return f"HTTP {error.status_code}"
     if isinstance(error, DownloadError):
         return error.reason
-    return type(error).__name__
+    return error.name if isinstance(error, UserCodeError) else type(error).__name__
 
 
 def _told(error: Exception) -> str:

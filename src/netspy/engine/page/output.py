@@ -12,25 +12,25 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from netspy.engine.contract import CountersLike
+from netspy.engine.env import Env
 from netspy.engine.page.callbacks import Callbacks
-from netspy.errors import InvalidUrlError, ItemError, SerializationError, SpiderError
+from netspy.errors import InvalidUrlError, ItemError, SerializationError
 from netspy.messages.callbacks import callback_problem, name_of
 from netspy.messages.entry import NewEntry
 from netspy.messages.item import Item
 from netspy.messages.records import class_path, fields_of, is_record, raw_row, row_of
 from netspy.messages.request import Request
 from netspy.messages.row import Row
-from netspy.messages.urls import require_http
-from netspy.observe.faults import what
-from netspy.observe.throttle import LoggerLike, ThrottledLog
+from netspy.messages.urls import Ignore, require_http
+from netspy.observe.faults import user_line, what
+from netspy.raised import failure
 
 _FETCHABLE = ("http://", "https://")
 _BAD_URLS_REMEMBERED = 2000
 _DRAW_S = 1.0  # what a slow generator has yielded is not kept back for longer
 
 
-class Origin:
+class YieldSite:
     """Where values come from: whose children they are, and how to name the place in messages.
 
     `identity` makes the ids of children that bypass the repeat filter stable: parent entry (or seeding) + ordinal.
@@ -72,7 +72,7 @@ class Origin:
         return f"{self.label}{place}" + (f", while handling {self.url}" if self.url else "")
 
 
-class Out(NamedTuple):
+class ItemRow(NamedTuple):
     """One row with the fingerprint the item filter asks about; None = not deduplicated.
 
     `error`: why the item was refused; it is to be dead-lettered, with the class `item` that refused it.
@@ -84,14 +84,14 @@ class Out(NamedTuple):
     item: str = ""
 
 
-class Yielded:
+class CallbackOutput:
     """One hand-over from a callback: what it yielded so far, whether there is more, and how it ended."""
 
     __slots__ = ("children", "error", "later", "more", "rows", "verdict")
 
     def __init__(self) -> None:
         self.children: list[NewEntry] = []
-        self.rows: list[Out] = []
+        self.rows: list[ItemRow] = []
         self.more = False
         self.error: Exception | None = None
         self.verdict: bool | None = None  # what `validate` said
@@ -101,42 +101,38 @@ class Yielded:
         return len(self.children) + len(self.rows)
 
 
-class Sorter:
-    """Sorts yielded values for one spider. `shared` says that requests leave the process."""
+class OutputCollector:
+    """Takes what one spider's callbacks yield. Thread-safe, as they run on several."""
 
     def __init__(
         self,
-        spider: Any,
+        env: Env,
         callbacks: Callbacks,
         *,
-        shared: bool,
-        default_table: str,
-        filter_items: bool,
-        validate_items: bool = False,
-        ignore: Any,
-        counters: CountersLike,
-        logger: LoggerLike,
+        ignore: Ignore | None = None,
+        filter_items: bool = False,
     ) -> None:
-        self._spider = spider
+        """`ignore`: what of a URL doesn't count for its fingerprint. `filter_items`: items are deduplicated."""
         self._callbacks = callbacks
-        self._shared = shared
-        self._table = default_table
+        self._spider = callbacks.spider
+        self._shared = env.shared
+        self._table = env.settings.ITEM_DEFAULT_TABLE
         self._filter_items = filter_items
-        self._validate = validate_items
+        self._validate = env.settings.ITEM_VALIDATE
         self._ignore = ignore
-        self._counters = counters
-        self._log = logger
-        self.complaints = ThrottledLog(logger)
+        self._counters = env.counters
+        self._log = env.log
+        self._throttled = env.throttled
         self._bad_urls: set[str] = set()
         self._good_callbacks: set[Any] = set()
 
-    def sort(self, out: Yielded, value: Any, origin: Origin) -> None:
+    def take(self, out: CallbackOutput, value: Any, origin: YieldSite) -> None:
         """Put one yielded value into `out`; a value that can't be taken is reported and counted."""
         kind = type(value)
         if kind is Request:
             self._request(out, value, origin)
         elif kind is dict:
-            out.rows.append(Out(Row(self._table, fields_of(value)), None))
+            out.rows.append(ItemRow(Row(self._table, fields_of(value)), None))
         elif value is None:
             return
         elif isinstance(value, Request):
@@ -145,9 +141,9 @@ class Sorter:
             self._item(out, value, origin)
         elif isinstance(value, list | tuple):
             for inner in value:
-                self.sort(out, inner, origin)
+                self.take(out, inner, origin)
         elif isinstance(value, dict):
-            out.rows.append(Out(Row(self._table, fields_of(value)), None))
+            out.rows.append(ItemRow(Row(self._table, fields_of(value)), None))
         elif is_record(kind):
             self._item(out, value, origin)
         elif callable(value) and not isinstance(value, type):
@@ -160,11 +156,11 @@ class Sorter:
                 "a callable, None or a list of these",
             )
 
-    def _call(self, function: Callable[[], Any], origin: Origin) -> None:
+    def _call(self, function: Callable[[], Any], origin: YieldSite) -> None:
         try:
             result = function()
-        except Exception as error:
-            self._refuse(origin, f"yielded {_short(function)}, which raised {_told(error)}")
+        except BaseException as caught:
+            self._refuse(origin, f"yielded {_short(function)}, which raised {_told(failure(caught))}")
         else:
             if inspect.iscoroutine(result):
                 result.close()
@@ -172,16 +168,16 @@ class Sorter:
                     origin, f"yielded {_short(function)}, which is `async def`; await it before the yield"
                 )
 
-    def _refuse(self, origin: Origin, text: str) -> None:
+    def _refuse(self, origin: YieldSite, text: str) -> None:
         self._counters.inc("parse_error")
         origin.refused = origin.refused or text
         self._complain(origin, text)
 
-    def _complain(self, origin: Origin, text: str) -> None:
+    def _complain(self, origin: YieldSite, text: str) -> None:
         where = origin.where()
-        self.complaints.error(where.partition(", while ")[0], f"{where}: {text}")
+        self._throttled.error(where.partition(", while ")[0], f"{where}: {text}")
 
-    def entry(self, request: Request, origin: Origin) -> NewEntry | None:
+    def entry(self, request: Request, origin: YieldSite) -> NewEntry | None:
         """A request as a frontier entry; None when it can't be taken (reported)."""
         ordinal = origin.ordinal
         origin.ordinal = ordinal + 1
@@ -240,24 +236,25 @@ class Sorter:
                 return f"{role} {callback!r} can't be called"
         return None
 
-    def _request(self, out: Yielded, request: Request, origin: Origin) -> None:
+    def _request(self, out: CallbackOutput, request: Request, origin: YieldSite) -> None:
         entry = self.entry(request, origin)
         if entry is not None:
             out.children.append(entry)
 
-    def _item(self, out: Yielded, item: Any, origin: Origin) -> None:
+    def _item(self, out: CallbackOutput, item: Any, origin: YieldSite) -> None:
         try:
-            out.rows.append(Out(*row_of(item, validate=self._validate, mark=self._filter_items)))
+            out.rows.append(ItemRow(*row_of(item, validate=self._validate, mark=self._filter_items)))
             return
-        except ItemError as error:
-            told = f"yielded an item that can't be stored: {error}"
-            why = str(error)
-        except Exception as error:  # the item's own pre_to_db
+        except ItemError as refused:
+            told = f"yielded an item that can't be stored: {refused}"
+            why = str(refused)
+        except BaseException as caught:  # the item's own pre_to_db
+            error = failure(caught)
             told = f"yielded {type(item).__name__}, whose pre_to_db raised {_told(error)}"
             why = f"pre_to_db raised {_told(error)}"
         self._complain(origin, f"{told}; it is dead-lettered")
         out.rows.append(
-            Out(raw_row(item), None, f"{why}, yielded by {origin.where()}", class_path(type(item)))
+            ItemRow(raw_row(item), None, f"{why}, yielded by {origin.where()}", class_path(type(item)))
         )
 
 
@@ -286,31 +283,11 @@ def as_iterator(result: Any) -> Any:
     return iter((result,))
 
 
-def draw(iterator: Any, sort: Callable[[Any], None], size: Callable[[], int], limit: int) -> bool:
+def draw(iterator: Any, take: Callable[[Any], None], size: Callable[[], int], limit: int) -> bool:
     """Draw values until `limit` are gathered, a second is over or the iterator ends; True when there may be more."""
     until = time.monotonic() + _DRAW_S
     for value in iterator:
-        sort(value)
+        take(value)
         if size() >= limit or (time.monotonic() > until and size()):
             return True
     return False
-
-
-def failure(error: BaseException) -> Exception:
-    """What user code raised, as an error. `sys.exit()` in it must not end the process in the middle of its work."""
-    if isinstance(error, Exception):
-        return error
-    told = SpiderError(f"sys.exit({error}) was called; call self.stop() to end the crawl")
-    return told.with_traceback(error.__traceback__)
-
-
-def user_line(error: BaseException) -> str:
-    """`main.py:14` of the last frame outside netspy, for one-line reports."""
-    place = ""
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if "/netspy/" not in code.co_filename.replace("\\", "/") or not place:
-            place = f"{code.co_filename.rsplit('/', 1)[-1]}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return place or "?"

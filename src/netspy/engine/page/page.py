@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from netspy.engine.page.actions import Action
-from netspy.engine.page.effects import AfterStore
-from netspy.engine.page.output import Origin
+from netspy.engine.page.effects import Effects
+from netspy.engine.page.output import YieldSite
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
 from netspy.messages.response import Response
@@ -19,15 +19,15 @@ class Page:
 
     `pending` counts items not stored yet. `finish` names the last step (ack, another try, give up): it is taken at
     once when nothing is pending, else when the item buffer says that the last item is stored. `actions` are what the
-    callback asked for besides: `after_store` carries them out before the last step.
+    callback asked for besides: `effects` carries them out before the last step.
     """
 
     __slots__ = (
-        "actions", "after_store", "final", "function", "history", "iterator", "job", "lease", "origin", "pending", "put_early",
-        "request", "response", "started", "task", "timed_out", "told",
+        "actions", "effects", "final", "function", "history", "iterator", "job", "lease", "origin", "pending", "put_early",
+        "reported", "request", "response", "started", "timed_out", "worker",
     )  # fmt: skip
 
-    def __init__(self, lease: Lease, request: Request, origin: Origin, started: float) -> None:
+    def __init__(self, lease: Lease, request: Request, origin: YieldSite, started: float) -> None:
         self.lease = lease
         self.request = request
         self.origin = origin
@@ -40,11 +40,16 @@ class Page:
         self.pending = 0
         self.final: Callable[[], None] | None = None
         self.job: asyncio.Future[Any] | None = None
-        self.task: asyncio.Task[None] | None = None
+        self.worker: asyncio.Task[None] | None = None  # the task that works on it
         self.timed_out = False
         self.actions: list[Action] = []
-        self.after_store: AfterStore | None = None
-        self.told = False  # the callback has said what became of its task
+        self.effects: Effects | None = None
+        self.reported = False  # the callback has said what became of its task
+
+    @property
+    def task(self) -> str:
+        """The task that it belongs to; '' for none."""
+        return self.origin.task
 
     def let_go(self) -> None:
         """Drop what only the callback needed: a page may wait long for its items, its body and tree need not."""
@@ -62,9 +67,9 @@ class Page:
             self._end(final)
 
     def _end(self, final: Callable[[], None]) -> None:
-        if self.actions and self.after_store is not None:
+        if self.actions and self.effects is not None:
             actions, self.actions = self.actions, []
-            self.after_store.do(actions, final)
+            self.effects.do(actions, final)
         else:
             final()
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any
 
-from netspy.errors import SpiderError
+from netspy.raised import failure
 
 _BLOCKED_AFTER_S = 0.03
 _TICK_S = 0.02
@@ -64,11 +64,11 @@ class _Worker(threading.Thread):
             self.cpu_at_start = time.thread_time()
             self.since = time.monotonic()
             result: Any = None
-            error: BaseException | None = None
+            error: Exception | None = None
             try:
                 result = function()
             except BaseException as caught:
-                error = caught
+                error = failure(caught)
             self.since = self.job = None
             done.append((future, result, error))
             if not pool.posted:
@@ -91,7 +91,7 @@ class CallbackPool:
         self.jobs: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = (
             queue.SimpleQueue()
         )
-        self.done: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self.done: deque[tuple[asyncio.Future[Any], Any, Exception | None]] = deque()
         self.posted = False
         self._maximum = max(maximum, 1)
         self._workers: list[_Worker] = []
@@ -119,7 +119,7 @@ class CallbackPool:
             worker.start()
 
     def call(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Run `function` on a thread; the future gives its result or its exception."""
+        """Run `function` on a thread; the future gives its result or its `failure`."""
         future: asyncio.Future[Any] = self.loop.create_future()
         self._waiting += 1
         self.jobs.put((future, function))
@@ -155,10 +155,6 @@ class CallbackPool:
                 future.set_result(result)
             elif isinstance(error, StopIteration):
                 future.set_exception(RuntimeError(f"StopIteration left a callback: {error}"))
-            elif isinstance(error, SystemExit):
-                future.set_exception(
-                    SpiderError(f"sys.exit({error}) was called; call self.stop() to end the crawl")
-                )
             else:
                 future.set_exception(error)
 

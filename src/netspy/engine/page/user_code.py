@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
 from netspy import crash
-from netspy.engine.contract import CountersLike
+from netspy.engine.env import Env
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.page.actions import current
-from netspy.engine.page.callbacks import Callbacks
-from netspy.engine.page.hooks import Hooks
+from netspy.engine.page.callbacks import Callbacks, Hooks
 from netspy.engine.page.item_buffer import ItemBuffer
-from netspy.engine.page.output import Origin, Sorter, Yielded, as_iterator, draw, failure, is_async, user_line
+from netspy.engine.page.output import CallbackOutput, OutputCollector, YieldSite, as_iterator, draw, is_async
 from netspy.engine.page.page import Page
 from netspy.engine.page.threads import CallbackPool
-from netspy.observe.faults import what
-from netspy.observe.throttle import ThrottledLog
+from netspy.observe.faults import user_line, what
+from netspy.raised import failure
 
 
 class UserCode:
@@ -26,41 +24,37 @@ class UserCode:
 
     def __init__(
         self,
-        *,
-        name: str,
-        chunk: int,
+        env: Env,
         pool: CallbackPool,
         callbacks: Callbacks,
         hooks: Hooks,
-        sorter: Sorter,
+        collector: OutputCollector,
         outbox: Outbox,
         items: ItemBuffer,
-        counters: CountersLike,
-        complaints: ThrottledLog,
     ) -> None:
-        """`name`: the spider's. `chunk`: after so many values a callback's yields are handed over."""
-        self._name = name
-        self._chunk = chunk
-        self._pool = pool
-        self._callbacks = callbacks
-        self._hooks = hooks
-        self._sorter = sorter
+        self._name = env.name
+        self._chunk = env.settings.CALLBACK_CHUNK  # after so many values a callback's yields are handed over
+        self.pool = pool
+        self.callbacks = callbacks
+        self.hooks = hooks
+        self._collector = collector
         self._outbox = outbox
         self._items = items
-        self._counters = counters
-        self._complaints = complaints
+        self._counters = env.counters
+        self._throttled = env.throttled
+        self._clock = env.clock
 
     # -- callbacks -------------------------------------------------------------------------------------------
 
-    async def run_plain(self, page: Page) -> Yielded:
+    async def run_plain(self, page: Page) -> CallbackOutput:
         """The callback on worker threads: the last values it yielded, and how it ended; others are handed over.
 
         Raises CallbackTimeoutError when it was waited for no longer.
         """
-        out: Yielded = Yielded()
-        if self._hooks.validate_awaited is not None and not await self._validated(page, out):
+        out: CallbackOutput = CallbackOutput()
+        if self.hooks.validate_awaited is not None and not await self._validated(page, out):
             return out
-        page.job = self._pool.call(lambda: self._draw_first(page))
+        page.job = self.pool.call(lambda: self._draw_first(page))
         while True:
             out = await page.job
             if out.later is not None:
@@ -69,28 +63,28 @@ class UserCode:
             if out.verdict is False or out.error is not None or not out.more:
                 return out
             await self.hand_over(page, out)
-            page.job = self._pool.call(lambda: self._draw(page))
+            page.job = self.pool.call(lambda: self._draw(page))
 
-    async def run_async(self, page: Page) -> Yielded:
+    async def run_async(self, page: Page) -> CallbackOutput:
         """The callback on the loop: the last values it yielded, and how it ended; others are handed over."""
-        out = Yielded()
+        out = CallbackOutput()
         assert page.function is not None  # noqa: S101 - set when the page's work began
         if await self._validated(page, out):
             try:
                 result = page.function(page.request, page.response, **(page.request.cb_kwargs or {}))
-            except Exception as error:
-                out.error = error
+            except BaseException as caught:
+                out.error = failure(caught)
             else:
                 await self._drain(page, out, result)
         return out
 
-    def _draw_first(self, page: Page) -> Yielded:
+    def _draw_first(self, page: Page) -> CallbackOutput:
         """On a worker thread: validate, call, draw the first values."""
-        out = Yielded()
+        out = CallbackOutput()
         current.set(page)
         try:
-            if self._hooks.validate is not None and page.response is not None:
-                out.verdict = self._hooks.validate(page.request, page.response)
+            if self.hooks.validate is not None and page.response is not None:
+                out.verdict = self.hooks.validate(page.request, page.response)
                 if out.verdict is False:
                     return out
             assert page.function is not None  # noqa: S101 - set when the page's work began
@@ -99,69 +93,69 @@ class UserCode:
                 out.later = result
                 return out
             page.iterator = as_iterator(result)
-        except (Exception, SystemExit) as error:
-            out.error = failure(error)
+        except BaseException as caught:
+            out.error = failure(caught)
             return out
         return self._draw(page, out) if page.iterator is not None else out
 
-    def _draw(self, page: Page, out: Yielded | None = None) -> Yielded:
+    def _draw(self, page: Page, out: CallbackOutput | None = None) -> CallbackOutput:
         """On a worker thread: draw up to a chunk of values."""
         if out is None:
-            out = Yielded()
+            out = CallbackOutput()
         origin = page.origin
         origin.generator = page.iterator
         current.set(page)
-        sort = self._sorter.sort
+        take = self._collector.take
         try:
-            out.more = draw(page.iterator, lambda value: sort(out, value, origin), out.__len__, self._chunk)
-        except (Exception, SystemExit) as error:
-            out.error = failure(error)
+            out.more = draw(page.iterator, lambda value: take(out, value, origin), out.__len__, self._chunk)
+        except BaseException as caught:
+            out.error = failure(caught)
         return out
 
-    async def _drain(self, page: Page, out: Yielded, result: Any) -> None:
+    async def _drain(self, page: Page, out: CallbackOutput, result: Any) -> None:
         """On the loop: gather what an awaitable returns or an async generator yields."""
         origin = page.origin
         try:
             if hasattr(result, "__aiter__"):
                 origin.generator = result
                 async for value in result:
-                    self._sorter.sort(out, value, origin)
+                    self._collector.take(out, value, origin)
                     if len(out) >= self._chunk:
                         await self.hand_over(page, out)
                         out.children, out.rows = [], []
             else:
                 for one in as_iterator(await result) or ():
-                    self._sorter.sort(out, one, origin)
-        except (Exception, SystemExit) as error:
-            out.error = failure(error)
+                    self._collector.take(out, one, origin)
+        except BaseException as caught:
+            out.error = failure(caught)
 
     # -- hooks -----------------------------------------------------------------------------------------------
 
-    async def _validated(self, page: Page, out: Yielded) -> bool:
+    async def _validated(self, page: Page, out: CallbackOutput) -> bool:
         """Ask `validate` from the loop; False when the callback is not to run (`out` tells why)."""
-        validate = self._hooks.validate or self._hooks.validate_awaited
+        validate = self.hooks.validate or self.hooks.validate_awaited
         if validate is None or page.response is None:
             return True
         try:
-            if self._callbacks.kind(validate) == "coroutine":
+            if self.callbacks.kind(validate) == "coroutine":
                 out.verdict = await validate(page.request, page.response)
             else:
-                out.verdict = await self._pool.call(lambda: validate(page.request, page.response))
-        except (Exception, SystemExit) as error:
-            out.error = failure(error)
+                out.verdict = await self.pool.call(lambda: validate(page.request, page.response))
+        except BaseException as caught:
+            out.error = failure(caught)
             return False
         return out.verdict is not False
 
     async def run_hook(self, page: Page, name: str, function: Callable[..., Any], *args: Any) -> None:
         """A hook that may yield like a callback; its own error is reported and costs only itself."""
-        origin = Origin(
+        origin = YieldSite(
             f"{self._name}.{getattr(function, '__name__', name)}",
             b"h%d.%s.%d" % (page.lease.seq, name.encode(), page.request.retry_times),
             page.request.url,
             task=page.origin.task,
             salt=page.origin.salt,
         )
-        out = Yielded()
+        out = CallbackOutput()
 
         def plain() -> Any:
             current.set(page)
@@ -170,28 +164,28 @@ class UserCode:
                 return result
             origin.generator = iterator = as_iterator(result)
             for value in iterator or ():
-                self._sorter.sort(out, value, origin)
+                self._collector.take(out, value, origin)
             return None
 
         try:
-            kind = self._callbacks.kind(function)
-            later = await self._pool.call(plain) if kind == "plain" else function(*args)
+            kind = self.callbacks.kind(function)
+            later = await self.pool.call(plain) if kind == "plain" else function(*args)
             if hasattr(later, "__aiter__"):
                 async for value in later:
-                    self._sorter.sort(out, value, origin)
+                    self._collector.take(out, value, origin)
             elif later is not None:
                 for value in as_iterator(await later) or ():
-                    self._sorter.sort(out, value, origin)
-        except (Exception, SystemExit) as caught:
+                    self._collector.take(out, value, origin)
+        except BaseException as caught:
             error = failure(caught)
             self._counters.inc("callback_error")
             place = f"{origin.label} ({user_line(error)})"
-            self._complaints.error(place, f"{place} raised {what(error)}")
+            self._throttled.error(place, f"{place} raised {what(error)}")
         await self.hand_over(page, out)
 
     # -- what was yielded ------------------------------------------------------------------------------------
 
-    async def hand_over(self, page: Page, out: Yielded) -> None:
+    async def hand_over(self, page: Page, out: CallbackOutput) -> None:
         """What was yielded so far: items to the buffer, children to the store, before the parent's ack."""
         if out.rows:
             self._items.add(page, out.rows)
@@ -212,4 +206,4 @@ class UserCode:
             page.started = math.inf
             await self._items.room()
             await self._outbox.room()
-            page.started = time.monotonic()
+            page.started = self._clock()

@@ -9,27 +9,22 @@ that are known when it does.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from netspy import crash
-from netspy.engine.contract import CountersLike, SpiderLike
-from netspy.engine.leases.outbox import Outbox
-from netspy.engine.page.item_buffer import ItemBuffer
-from netspy.engine.page.output import Sorter, failure, user_line
-from netspy.engine.page.threads import CallbackPool
+from netspy.engine.control import Control
+from netspy.engine.env import Env
+from netspy.engine.gauge import NodeGauge
 from netspy.engine.parts import TaskParts
-from netspy.engine.standing import Standing
-from netspy.engine.tasks.fetching import fetched, travelling
-from netspy.engine.tasks.requests import CHUNK, NothingTakenError, TaskDrawing
+from netspy.engine.tasks.requests import CHUNK, NothingTakenError, TaskRequests, fetch_tasks, split_travelling
 from netspy.engine.waiting import wait_for_event
 from netspy.errors import SerializationError, SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import NewEntry, TaskMark
-from netspy.observe.faults import MAX_TEXT, what
-from netspy.observe.throttle import LoggerLike, ThrottledLog
-from netspy.settings import Settings
+from netspy.observe.faults import MAX_TEXT, user_line, what
+from netspy.policy.backoff import backoff_s
+from netspy.raised import failure
 from netspy.tasks.contract import Backlog, Task
 
 _PAUSE_S = 0.05
@@ -47,69 +42,43 @@ class Feeder:
 
     def __init__(
         self,
+        env: Env,
+        control: Control,
+        gauge: NodeGauge,
         parts: TaskParts,
-        *,
-        spider: SpiderLike,
-        settings: Settings,
         frontier: Frontier,
-        outbox: Outbox,
-        items: ItemBuffer,
-        sorter: Sorter,
-        pool: CallbackPool,
-        counters: CountersLike,
-        logger: LoggerLike,
-        keep_alive: bool,
-        standing: Standing,
-        on_progress: Callable[[], None],
-        on_failure: Callable[[str], None],
+        requests: TaskRequests,
+        *,
+        keep_alive: bool = False,
     ) -> None:
-        """`standing` tells how many requests wait: no tasks are taken while there are more than SPIDER_SEED_AHEAD.
-        `on_failure` ends the run with that reason.
+        """No tasks are taken while more than SPIDER_SEED_AHEAD requests wait. `keep_alive`: a source that fails again and
+        again doesn't end the run.
         """
         self._parts = parts
         self._source = parts.source
         self._counts_deaths = getattr(parts.source, "counts_deaths", False)
-        self._spider = spider
-        self._settings = settings
+        self._spider = parts.spider
+        self._settings = env.settings
+        self._control = control
         self._frontier = frontier
-        self._outbox = outbox
-        self._pool = pool
-        self._counters = counters
-        self._log = logger
-        self._complaints = ThrottledLog(logger)
+        self._requests = requests
+        self._outbox = requests.outbox
+        self._pool = requests.pool
+        self._counters = env.counters
+        self._log = env.log
+        self._throttled = env.throttled
+        self._clock = env.clock
         self._keep_alive = keep_alive
-        self._standing = standing
-        self._on_progress = on_progress
-        self._on_failure = on_failure
+        self._gauge = gauge
         self._wake = asyncio.Event()
         self._stopping = False
+        self.tasks: list[asyncio.Task[None]] = []
         self._in_hand: dict[str, Task] = {}  # taken, not all requests in the frontier yet
         self._held: dict[str, Task] = {}  # in the frontier, and the source wants to know of the end
         self._later: list[tuple[float, Task]] = []  # task_requests raised: tried again
         self._tries: dict[str, int] = {}
         self._empty_polls = 0
         self._fetch_errors = 0
-        self._said_nothing = False
-        self._drawing = TaskDrawing(
-            parts,
-            ahead=settings.SPIDER_SEED_AHEAD,
-            standing=standing,
-            outbox=outbox,
-            items=items,
-            sorter=sorter,
-            pool=pool,
-            stopping=lambda: self._stopping,
-            on_silent=self._gave_nothing,
-        )
-
-    def _gave_nothing(self, task: Task) -> None:
-        if not self._said_nothing:
-            self._said_nothing = True
-            self._log.warning(
-                "{}.task_requests gave no request for a task and did not report it ({}): it stays in process and comes "
-                "again after BATCH_LOST_TASK_STALE. Where there is nothing to crawl, call update_task there",
-                self._spider.name, str(task.value)[:MAX_TEXT],
-            )  # fmt: skip
 
     # -- what the node asks ----------------------------------------------------------------------------------
 
@@ -139,10 +108,17 @@ class Feeder:
         """What the source says of itself."""
         return await self._source.backlog()
 
+    def start(self) -> None:
+        """Start the two tasks."""
+        spawn = self._control.spawn
+        self.tasks = [spawn(self.run(), "netspy-feed"), spawn(self.look_after(), "netspy-feed-keep")]
+
     def stop(self) -> None:
         """Take no more."""
         self._stopping = True
         self._wake.set()
+        for task in self.tasks[1:]:
+            task.cancel()
 
     async def give_back(self) -> None:
         """What is still in hand goes back to the source, before its lease is over."""
@@ -167,7 +143,11 @@ class Feeder:
                 if fresh is None:  # fetch_tasks failed: that says nothing about the source
                     await wait_for_event(
                         self._wake,
-                        min(self._settings.TASK_POLL_INTERVAL * 2**self._fetch_errors, _LONGEST_PAUSE_S),
+                        backoff_s(
+                            self._fetch_errors,
+                            first_s=self._settings.TASK_POLL_INTERVAL,
+                            cap_s=_LONGEST_PAUSE_S,
+                        ),
                     )
                     continue
                 took = len(fresh)
@@ -177,7 +157,7 @@ class Feeder:
                     self._counters.inc("tasks_taken", took)
                 elif not self.busy:
                     self._empty_polls += 1
-                    self._on_progress()
+                    self._control.wake()
             if tasks:
                 await self._feed(tasks)
             if not took:
@@ -189,18 +169,18 @@ class Feeder:
     async def look_after(self) -> None:
         """Tell the source which tasks this node still works on, and which of those it holds have come to their end."""
         beat_s = self._settings.HEARTBEAT_INTERVAL
-        kept = time.monotonic()
+        kept = self._clock()
         while True:
             await asyncio.sleep(min(_LOOK_S, beat_s / 2))
             if self._held:
                 await self._see_ends()
-            now = time.monotonic()
+            now = self._clock()
             if now - kept >= beat_s:
                 kept = now
                 mine = self._all_in_hand()
                 if mine:
                     await self._source.keep(mine)
-            self._complaints.flush()
+            self._throttled.flush()
 
     async def _see_ends(self) -> None:
         tokens = list(self._held)
@@ -212,11 +192,11 @@ class Feeder:
                 await self._source.settled(ended)
                 for task in ended:
                     self._held.pop(task.token, None)
-                self._on_progress()
+                self._control.wake()
 
     def _ahead(self) -> bool:
         return (
-            self._standing.ahead(self._settings.SPIDER_SEED_AHEAD)
+            self._gauge.is_ahead(self._settings.SPIDER_SEED_AHEAD)
             or len(self._held) >= 10 * self._settings.TASK_BATCH_SIZE
         )
 
@@ -231,9 +211,9 @@ class Feeder:
         if fetch is None or len(tasks) >= limit:
             return tasks
         try:
-            rows = await fetched(fetch, limit - len(tasks), self._pool)
-        except Exception as error:
-            self._fetch_failed(failure(error))
+            rows = await fetch_tasks(fetch, limit - len(tasks), self._pool)
+        except BaseException as caught:
+            self._fetch_failed(failure(caught))
             return tasks or None
         self._fetch_errors = 0
         if rows and self._parts.adopt is not None:
@@ -252,16 +232,16 @@ class Feeder:
         self._fetch_errors += 1
         self._counters.inc("callback_error")
         text = f"{self._spider.name}.fetch_tasks ({user_line(error)}) raised {what(error)}"
-        self._complaints.error("fetch_tasks", text)
+        self._throttled.error("fetch_tasks", text)
         if self._fetch_errors > self._settings.SPIDER_MAX_RETRY_TIMES and not self._keep_alive:
-            self._on_failure(f"{text}, {self._fetch_errors} times in a row")
+            self._control.stop(f"{text}, {self._fetch_errors} times in a row", "failed")
 
     def _without_bad(self, rows: Sequence[Any]) -> list[Any]:
         """Those that can travel: one that can't takes no other one along."""
-        good, trouble = travelling(rows)
+        good, trouble = split_travelling(rows)
         for why in trouble:
             self._counters.fail("fetch_tasks")
-            self._complaints.error("travel", f"{self._spider.name}.fetch_tasks: {why}; it is left out")
+            self._throttled.error("travel", f"{self._spider.name}.fetch_tasks: {why}; it is left out")
         return good
 
     def _remember(self, tasks: Sequence[Task]) -> None:
@@ -269,7 +249,7 @@ class Feeder:
             self._in_hand[task.token] = task
 
     def _due(self) -> list[Task]:
-        now = time.monotonic()
+        now = self._clock()
         due = [task for at, task in self._later if at <= now]
         if due:
             self._later = [(at, task) for at, task in self._later if at > now]
@@ -283,7 +263,7 @@ class Feeder:
             tasks = await self._without_open(tasks)
         entries: list[NewEntry] = []
         fed: list[Task] = []
-        since = time.monotonic()
+        since = self._clock()
         for at in range(0, len(tasks), _AT_A_TIME):
             if self._stopping:
                 return  # what was drawn and not put is still in hand, and goes back with the rest
@@ -293,15 +273,15 @@ class Feeder:
                 if requests is not None:
                     entries += requests
                     fed.append(task)
-            late = time.monotonic() - since >= _GATHER_S or at + _AT_A_TIME >= len(tasks)
+            late = self._clock() - since >= _GATHER_S or at + _AT_A_TIME >= len(tasks)
             if fed and (late or len(entries) >= CHUNK):
                 await self._put(entries, fed)
-                entries, fed, since = [], [], time.monotonic()
+                entries, fed, since = [], [], self._clock()
 
     async def _put(self, entries: Sequence[NewEntry], fed: Sequence[Task]) -> None:
         """All requests of these tasks, or the last ones, in one step; then the source is told."""
-        await self._outbox.put(entries, tasks=[self._drawing.mark(task) for task in fed])
-        self._standing.fed += len(entries)
+        await self._outbox.put(entries, tasks=[self._requests.mark(task) for task in fed])
+        self._gauge.fed += len(entries)
         if crash.armed:
             crash.reached("after_task_put")
         await self._handed_over(fed)
@@ -323,35 +303,36 @@ class Feeder:
             await self._source.settled(fed)
         for task in fed:
             self._in_hand.pop(task.token, None)
-        self._on_progress()
+        self._control.wake()
 
     async def _draw(self, task: Task) -> tuple[Task, list[NewEntry] | None]:
         """The requests of a task; all but the last chunk of them are in the frontier already. None: there are none."""
         if self._counts_deaths and task.deliveries >= _ALONE_AT + self._settings.SPIDER_MAX_DELIVERIES:
             why = f"its node died {task.deliveries - 1} times before it was turned into requests"
-            self._complaints.error("poison", f"{self._spider.name}: task {str(task.value)[:MAX_TEXT]}: {why}")
+            self._throttled.error("poison", f"{self._spider.name}: task {str(task.value)[:MAX_TEXT]}: {why}")
             self._counters.inc("poisoned")
             await self._fail(task, why, "poison")
             return task, None
         try:
-            return task, await self._drawing.requests_of(task)
+            return task, await self._requests.requests_of(task)
         except NothingTakenError as error:  # said already, and it will not get better
             await self._fail(task, str(error), "task_requests")
             return task, None
-        except (Exception, SystemExit) as caught:
+        except BaseException as caught:
             await self._raised(task, failure(caught))
             return task, None
 
     async def _raised(self, task: Task, error: Exception) -> None:
         tries = self._tries[task.token] = self._tries.get(task.token, 0) + 1
         text = f"{self._spider.name}.task_requests ({user_line(error)}) raised {what(error)}"
-        self._complaints.error(text, f"{text}, for task {str(task.value)[:MAX_TEXT]}")
+        self._throttled.error(text, f"{text}, for task {str(task.value)[:MAX_TEXT]}")
         self._counters.inc("callback_error")
         if isinstance(error, StoreLostError):
             raise error
         if tries <= self._settings.SPIDER_MAX_RETRY_TIMES and not isinstance(error, SpiderError):
-            wait_s = max(self._settings.SPIDER_RETRY_INTERVAL, _LOOK_S) * 2 ** (tries - 1)
-            self._later.append((time.monotonic() + min(wait_s, _LONGEST_PAUSE_S), task))
+            first_s = max(self._settings.SPIDER_RETRY_INTERVAL, _LOOK_S)
+            wait_s = backoff_s(tries - 1, first_s=first_s, cap_s=_LONGEST_PAUSE_S)
+            self._later.append((self._clock() + wait_s, task))
             self._in_hand.pop(task.token, None)
             return
         await self._fail(task, what(error), "task_requests")
@@ -359,10 +340,10 @@ class Feeder:
     async def _fail(self, task: Task, why: str, reason: str) -> None:
         """It can't be turned into requests: to the source's failed list, and the spider hears of it."""
         self._counters.fail(reason)
-        closing, _ = self._drawing.closing(task, failures="!1")
+        closing, _ = self._requests.closing(task, failures="!1")
         # What it had yielded stays in the frontier; the spider hears of the failure through a last request.
         await self._outbox.put([closing] if closing is not None else [], tasks=[TaskMark(task.token)])
         await self._source.failed([(task, why)])
         self._tries.pop(task.token, None)
         self._in_hand.pop(task.token, None)
-        self._on_progress()
+        self._control.wake()

@@ -1,21 +1,24 @@
-"""One task turned into requests: `task_requests` called, what it yields gathered, long tasks handed over in parts."""
+"""What users write about tasks, called: `fetch_tasks` gives them, `task_requests` turns each into requests."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from netspy.engine.control import Control
+from netspy.engine.env import Env
+from netspy.engine.gauge import NodeGauge
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.page.actions import current, reports
 from netspy.engine.page.callbacks import kind_of
 from netspy.engine.page.item_buffer import ItemBuffer
-from netspy.engine.page.output import Origin, Sorter, Yielded, as_iterator, draw, is_async
+from netspy.engine.page.output import CallbackOutput, OutputCollector, YieldSite, as_iterator, draw, is_async
 from netspy.engine.page.threads import CallbackPool
 from netspy.engine.parts import TaskParts
-from netspy.engine.standing import Standing
-from netspy.errors import SpiderError
+from netspy.errors import SerializationError, SpiderError
+from netspy.messages import codec
 from netspy.messages.entry import NewEntry, TaskMark
 from netspy.messages.request import Request
 from netspy.observe.faults import MAX_TEXT
@@ -29,36 +32,34 @@ class NothingTakenError(SpiderError):
     """A task yielded something, and nothing of it could be taken."""
 
 
-class TaskDrawing:
+class TaskRequests:
     """For the feeder of one node; called on the loop."""
 
     def __init__(
         self,
+        env: Env,
+        control: Control,
+        gauge: NodeGauge,
         parts: TaskParts,
-        *,
-        ahead: int,
-        standing: Standing,
         outbox: Outbox,
         items: ItemBuffer,
-        sorter: Sorter,
+        collector: OutputCollector,
         pool: CallbackPool,
-        stopping: Callable[[], bool],
-        on_silent: Callable[[Task], None],
     ) -> None:
-        """`ahead`: while so many requests are queued, a long task is not drawn on. `on_silent` hears of a task that gave no
-        request and of which nothing was reported, where that is expected.
-        """
+        self._ahead = (
+            env.settings.SPIDER_SEED_AHEAD
+        )  # while so many requests wait, a long task is not drawn on
+        self._log = env.log
+        self._control = control
+        self._gauge = gauge
+        self._spider = parts.spider
         self._parts = parts
         self._reusable = getattr(parts.source, "reusable", False)
-        self._spider = parts.spider
-        self._ahead = ahead
-        self._standing = standing
-        self._outbox = outbox
+        self.outbox = outbox
         self._items = items
-        self._sorter = sorter
-        self._pool = pool
-        self._stopping = stopping
-        self._on_silent = on_silent
+        self._collector = collector
+        self.pool = pool
+        self._said_nothing = False
 
     async def requests_of(self, task: Task) -> list[NewEntry]:
         """The last requests of a task; all before them are in the frontier already. Raises what the user's code raises,
@@ -68,7 +69,7 @@ class TaskDrawing:
         if self._reusable:
             # What an earlier round of the same row crawled is no repeat.
             identity += b"#" + secrets.token_bytes(8)
-        origin = Origin(
+        origin = YieldSite(
             f"{self._spider.name}.task_requests",
             identity,
             str(task.value)[:MAX_TEXT],
@@ -81,8 +82,17 @@ class TaskDrawing:
         if origin.refused and not (out or origin.handed_over):
             raise NothingTakenError(origin.refused)
         if self._parts.reported and not (out.children or origin.handed_over or reported):
-            self._on_silent(task)
+            self._say_silent(task)
         return out.children
+
+    def _say_silent(self, task: Task) -> None:
+        if not self._said_nothing:
+            self._said_nothing = True
+            self._log.warning(
+                "{}.task_requests gave no request for a task and did not report it ({}): it stays in process and comes "
+                "again after BATCH_LOST_TASK_STALE. Where there is nothing to crawl, call update_task there",
+                self._spider.name, str(task.value)[:MAX_TEXT],
+            )  # fmt: skip
 
     def mark(self, task: Task, *, fed: bool = True) -> TaskMark:
         """What the frontier is told of a task with its requests; `fed`: these were the last ones."""
@@ -96,76 +106,113 @@ class TaskDrawing:
             return None, False
         request, only_failed = wanted
         request.cb_kwargs = {**(request.cb_kwargs or {}), "token": task.token}
-        origin = Origin(
+        origin = YieldSite(
             f"{self._spider.name}.task_requests", b"e" + task.token.encode(), task=failures, bypass=True
         )
-        return self._sorter.entry(request, origin), only_failed
+        return self._collector.entry(request, origin), only_failed
 
-    async def _drawn(self, task: Task, origin: Origin, reported: list[Any]) -> Yielded:
+    async def _drawn(self, task: Task, origin: YieldSite, reported: list[Any]) -> CallbackOutput:
         function = self._spider.task_requests
         adopt = self._spider.request_from_task
-        sort = self._sorter.sort
+        collect = self._collector.take
 
-        def take(out: Yielded, value: Any) -> None:
-            sort(out, adopt(value, task.value) if isinstance(value, str | Request) else value, origin)
+        def take(out: CallbackOutput, value: Any) -> None:
+            collect(out, adopt(value, task.value) if isinstance(value, str | Request) else value, origin)
 
         reports.set(reported)
         if kind_of(function) != "plain":
             return await self._drawn_async(task, function(task.value), origin, take)
 
-        def first() -> tuple[Yielded, Any]:
+        def first() -> tuple[CallbackOutput, Any]:
             current.set(None)
             reports.set(reported)
             result = function(task.value)
             if is_async(result):
-                return Yielded(), result
+                return CallbackOutput(), result
             origin.generator = as_iterator(result)
             return more(), None
 
-        def more() -> Yielded:
-            out = Yielded()
+        def more() -> CallbackOutput:
+            out = CallbackOutput()
             reports.set(reported)
             if origin.generator is not None:
                 iterator = origin.generator
                 out.more = draw(iterator, lambda value: take(out, value), out.__len__, CHUNK)
             return out
 
-        out: Yielded
-        out, later = await self._pool.call(first)
+        out: CallbackOutput
+        out, later = await self.pool.call(first)
         if later is not None:
             return await self._drawn_async(task, later, origin, take)
         while out.more:
             await self._put_chunk(task, out, origin)
-            out = await self._pool.call(more)
+            out = await self.pool.call(more)
         self._keep_rows(out)
         return out
 
     async def _drawn_async(
-        self, task: Task, result: Any, origin: Origin, take: Callable[[Yielded, Any], None]
-    ) -> Yielded:
-        out = Yielded()
+        self, task: Task, result: Any, origin: YieldSite, take: Callable[[CallbackOutput, Any], None]
+    ) -> CallbackOutput:
+        out = CallbackOutput()
         if hasattr(result, "__aiter__"):
             origin.generator = result
             async for value in result:
                 take(out, value)
                 if len(out) >= CHUNK:
                     await self._put_chunk(task, out, origin)
-                    out = Yielded()
+                    out = CallbackOutput()
         else:
             for value in as_iterator(await result) or ():
                 take(out, value)
         self._keep_rows(out)
         return out
 
-    async def _put_chunk(self, task: Task, out: Yielded, origin: Origin) -> None:
+    async def _put_chunk(self, task: Task, out: CallbackOutput, origin: YieldSite) -> None:
         """A part of a task's requests: the task stays open until the rest is there too."""
         origin.handed_over = True
         self._keep_rows(out)
-        await self._outbox.put(out.children, tasks=[self.mark(task, fed=False)])
-        self._standing.fed += len(out.children)
-        while not self._stopping() and self._standing.ahead(self._ahead):  # noqa: ASYNC110 - another task's number
+        await self.outbox.put(out.children, tasks=[self.mark(task, fed=False)])
+        self._gauge.fed += len(out.children)
+        while not self._control.stopping and self._gauge.is_ahead(self._ahead):  # noqa: ASYNC110 - another task's number
             await asyncio.sleep(_PAUSE_S)
 
-    def _keep_rows(self, out: Yielded) -> None:
+    def _keep_rows(self, out: CallbackOutput) -> None:
         if out.rows:
             self._items.add(None, out.rows)
+
+
+async def fetch_tasks(fetch: Callable[[int], Any], limit: int, pool: CallbackPool) -> list[Any]:
+    """The tasks. Plain functions and generators run on a worker thread, others on the loop. Raises what the user's code
+    raises, and SpiderError when it gives no tasks.
+    """
+
+    def plain() -> Any:
+        result = fetch(limit)
+        return result if is_async(result) else _listed(result)
+
+    result = await pool.call(plain) if kind_of(fetch) == "plain" else fetch(limit)
+    if hasattr(result, "__aiter__"):
+        return [task async for task in result]
+    return result if isinstance(result, list) else _listed(await result)
+
+
+def _listed(result: Any) -> list[Any]:
+    if result is None:
+        return []
+    if isinstance(result, str | bytes | dict) or not isinstance(result, Iterable):
+        raise SpiderError(f"it returned {type(result).__name__} {result!r:.100}; return a list of tasks")
+    return list(result)
+
+
+def split_travelling(tasks: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """Those that can be sent, and why others can't."""
+    good: list[Any] = []
+    trouble: list[str] = []
+    for task in tasks:
+        try:
+            codec.encode(task, f"task {task!r:.80}")
+        except SerializationError as error:
+            trouble.append(str(error))
+        else:
+            good.append(task)
+    return good, trouble

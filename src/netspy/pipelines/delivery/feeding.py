@@ -10,6 +10,7 @@ from netspy.errors import PipelineError, RowsFailedError
 from netspy.pipelines.delivery.deadline import Deadline, LimitError
 from netspy.pipelines.delivery.runner import Group, Runner
 from netspy.pipelines.errors import UnavailableError, rows_fault, text_of
+from netspy.policy.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -126,23 +127,29 @@ class Feeder:
         now = time.monotonic()
         if runner.away_since is None:
             runner.away_since = now
-            runner.pause_s = max(self._settings.ITEM_RETRY_BACKOFF, _SHORTEST_PAUSE_S)
+            runner.pauses = self._backoff(_SHORTEST_PAUSE_S)
         left = runner.away_since + self._patience_s - now
         if left <= 0 or self._deadline.hurried:
             runner.gave_up = True
             return False
-        await self._deadline.pause(min(runner.pause_s, left), self._sleep)
-        runner.pause_s = min(runner.pause_s * 2, _LONGEST_BACKOFF_S)
+        await self._deadline.pause(min(runner.pauses.next_s(), left), self._sleep)
         return True
+
+    def _backoff(self, shortest_s: float = 0.0) -> Backoff:
+        first_s = max(self._settings.ITEM_RETRY_BACKOFF, shortest_s)
+        return Backoff(first_s, max(first_s, _LONGEST_BACKOFF_S))
 
     async def _store(self, runner: Runner, group: Group, *, patient: bool) -> _Tried:
         """Try a group of rows, several times when `patient`, and part by part when that may tell the bad rows."""
         lost: list[Failure] = []
         group, error, gone, named = await self._attempt(runner, group)
         lost += gone
-        wait_s = self._settings.ITEM_RETRY_BACKOFF
+        pauses = self._backoff()
         for number in range(self._settings.ITEM_RETRY_TIMES if patient else 0):
-            if error is None or rows_fault(error) or self._deadline.left() <= wait_s:
+            if error is None or rows_fault(error):
+                break
+            wait_s = pauses.next_s()
+            if self._deadline.left() <= wait_s:
                 break
             text = text_of(error)
             message = (
@@ -151,7 +158,6 @@ class Feeder:
             )
             self._tell("retry", runner.name, group.table, len(group.items), message, error=text)
             await self._deadline.pause(wait_s, self._sleep)
-            wait_s = min(wait_s * 2, _LONGEST_BACKOFF_S)
             group, error, gone, named = await self._attempt(runner, group)
             lost += gone
         if error is None:

@@ -11,6 +11,8 @@ from netspy.aside import SerialThread
 from netspy.errors import PipelineError
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.errors import UnavailableError, store_away
+from netspy.policy.backoff import Backoff
+from netspy.raised import awaited, failure
 
 
 class Group(NamedTuple):
@@ -45,7 +47,7 @@ class Runner:
 
     `label` is its name for people; `lock` is held by whoever is writing to it. The writer's notes: `down` = nothing
     could be stored, which was told; `away_since` = when (time.monotonic) the outage began that is waited for, with
-    pauses of `pause_s`; `gave_up` = it was waited for long enough.
+    `pauses` that grow; `gave_up` = it was waited for long enough.
     """
 
     def __init__(self, name: str, pipeline: BasePipeline) -> None:
@@ -55,7 +57,7 @@ class Runner:
         self.lock = asyncio.Lock()
         self.down = False
         self.away_since: float | None = None
-        self.pause_s = 0.0
+        self.pauses = Backoff()
         self.gave_up = False
         self._opened = False
         self._described: dict[str, tuple[str, ...]] = {}
@@ -117,7 +119,12 @@ class Runner:
     def away(self, error: Exception) -> bool:
         """Whether the error says that the store is away: by the pipeline's own word (`is_away`), or the usual signs."""
         own = getattr(self.pipeline, "is_away", None)
-        said = own(error) if own is not None else None
+        said = None
+        if own is not None:
+            try:
+                said = own(error)
+            except BaseException as caught:  # no answer: the store's own error is what is told
+                failure(caught)
         return store_away(error) if said is None else bool(said)
 
     async def close(self) -> None:
@@ -142,10 +149,10 @@ class Runner:
             )
         self._since = time.monotonic()
         if inspect.iscoroutinefunction(call):
-            return await self._watch(asyncio.ensure_future(call(*args)), cancel=True)
+            return await self._watch(asyncio.ensure_future(awaited(call(*args))), cancel=True)
         result = await self._watch(self._thread.submit(call, *args), cancel=False)
         if inspect.isawaitable(result):
-            return await self._watch(asyncio.ensure_future(result), cancel=True)
+            return await self._watch(asyncio.ensure_future(awaited(result)), cancel=True)
         return result
 
     async def _watch(self, future: asyncio.Future[Any], *, cancel: bool) -> Any:

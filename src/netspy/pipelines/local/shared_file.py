@@ -14,6 +14,8 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from netspy.policy.backoff import backoff_s
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -209,7 +211,7 @@ def _pause(give_up: float, tries: int) -> bool:
     left = give_up - time.monotonic()
     if left <= 0:
         return False
-    time.sleep(min(left, 0.001 * 2 ** min(tries, 5)))
+    time.sleep(min(left, backoff_s(tries, first_s=0.001, cap_s=0.032)))
     return True
 
 

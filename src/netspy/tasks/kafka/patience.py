@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import time
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from netspy.brokers import kafka as brokers
 from netspy.errors import StoreUnavailableError
+from netspy.policy.outage import OutageWatch, Tries
 
 if TYPE_CHECKING:
     from netspy.brokers.kafka import KafkaAddress
 
 T = TypeVar("T")
-
-BACKOFF_FIRST_S, BACKOFF_CAP_S = 0.1, 2.0
 
 
 class Patience:
@@ -39,51 +37,40 @@ class Patience:
         self._timeout_s = timeout_s
         self._stop = stop
         self._refused = refused
-        self._on_outage = on_outage
-        self._away_since: float | None = None
+        self._outage = OutageWatch(on_outage, excused=0)  # the client itself replaces a cut connection
+
+    def begin(self) -> Tries:
+        """Of a call that is sent now."""
+        return self._outage.begin(self._timeout_s or math.inf)
 
     async def ask(self, ask: Callable[[], Awaitable[T]]) -> T:
         """What `ask` gives; it is called again while the brokers are away. Raises as `wait`."""
-        started = time.monotonic()
-        failures = 0
+        tries = self.begin()
         while True:
             try:
                 answer = await ask()
             except Exception as error:
                 if not is_kafka(error):
                     raise
-                failures += 1
-                await self.wait(error, failures, started)
+                await self.wait(error, tries)
             else:
-                self._back()
+                self._outage.answered()
                 return answer
 
-    async def wait(self, error: Any, failures: int, started: float) -> None:
+    async def wait(self, error: Any, tries: Tries) -> None:
         """After a failure. Raises ConfigError when waiting won't help, StoreUnavailableError when it is over."""
         refused = self._refused()
         if refused is not None or brokers.trouble_of(error) == "config":
             raise brokers.unusable(self._address, refused or error) from None
-        now = time.monotonic()
-        if self._away_since is None:
-            self._away_since = now
-            if self._on_outage is not None:
-                self._on_outage(True, 0.0)
-        if self._stop.is_set():
+        wait_s = self._outage.failed(tries, stopping=self._stop.is_set())
+        if wait_s == "stopping":
             raise StoreUnavailableError(
                 f"Kafka at {self._address.shown} is away ({brokers.one_line(error)}) and the node is stopping"
             ) from None
-        if self._timeout_s and now - started >= self._timeout_s:
+        if wait_s == "over":
             raise self.unavailable(brokers.one_line(error), self._timeout_s) from None
-        delay = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2 ** min(failures, 10)) * random.uniform(0.5, 1)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), delay)
-
-    def _back(self) -> None:
-        if self._away_since is None:
-            return
-        gone, self._away_since = time.monotonic() - self._away_since, None
-        if self._on_outage is not None:
-            self._on_outage(False, gone)
+            await asyncio.wait_for(self._stop.wait(), wait_s)
 
     def unavailable(self, why: str, waited_s: float) -> StoreUnavailableError:
         """The error for brokers that did not answer."""

@@ -369,8 +369,7 @@ class KafkaTaskSource:
             await self._write_piece(topic, piece)
 
     async def _write_piece(self, topic: str, messages: list[tuple[bytes, list[tuple[str, bytes]]]]) -> None:
-        started = time.monotonic()
-        failures = 0
+        tries = self._patience.begin()
         while True:
             thread = self._running
             try:
@@ -387,8 +386,7 @@ class KafkaTaskSource:
                 if brokers.trouble_of(error) == "topic":
                     raise brokers.no_topic(self._address, topic) from None
                 await self._asked(thread.new_producer)
-                failures += 1
-                await self._patience.wait(error, failures, started)
+                await self._patience.wait(error, tries)
 
     async def _acknowledged(self, thread: KafkaThread, sent: asyncio.Future[None]) -> None:
         """Wait for it. The client itself would wait for absent brokers without a word."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from netspy.errors import ConfigError, ItemError, NetspyError, StoreUnavailableError
+from netspy.policy.outage import OutageWatch
 from netspy.sqlio.address import SqlAddress, read_url
 from netspy.sqlio.dialects import Dialect, dialect_of
 from netspy.sqlio.engine import make_engine
@@ -22,7 +21,6 @@ T = TypeVar("T")
 
 IN_LIST = 1000  # values in one IN (…): well under every server's limit, and texts stay short
 _FIRST_WAIT_S = 0.05
-_LONGEST_WAIT_S = 2.0
 _TOLD_AFTER_S = 1.0
 # A process that froze may hold a lock. On a server the others' rows are free; a file is locked whole, and others say so.
 _ROW_LOCK_S = 20.0
@@ -56,7 +54,9 @@ class SqlSteps:
             lock_timeout=_FILE_LOCK_S if self.address.kind == "sqlite" else _ROW_LOCK_S,
         )
         self._tell = tell
-        self._told = False
+        self._outage = OutageWatch(
+            self._on_outage, first_s=_FIRST_WAIT_S, excused=0, told_after_s=_TOLD_AFTER_S
+        )
         self._closing = threading.Event()
         self._dialect: Dialect | None = None
         self._prepare_sessions()
@@ -75,9 +75,7 @@ class SqlSteps:
         from sqlalchemy.exc import SQLAlchemyError
 
         closing = self._closing
-        began = time.monotonic()
-        deadline = began + self.patience
-        wait_s = _FIRST_WAIT_S
+        tries = self._outage.begin(self.patience)
         while True:
             try:
                 with self.engine.begin() as connection:
@@ -91,7 +89,7 @@ class SqlSteps:
             except (SQLAlchemyError, OSError, EOFError) as error:
                 trouble = error
             else:
-                self._went_well()
+                self._outage.answered()
                 return result
             if setup_error(trouble) or schema_error(trouble):
                 raise ConfigError(f"{self.address.shown}: {one_line(trouble)}") from trouble
@@ -99,26 +97,22 @@ class SqlSteps:
                 raise ConfigError(
                     f"{self.address.shown}: the database refuses what netspy asks: {one_line(trouble)}"
                 ) from trouble
-            if time.monotonic() + wait_s > deadline:
+            told = self._outage.told
+            wait_s = self._outage.failed(tries)
+            if not isinstance(wait_s, float):
                 raise StoreUnavailableError(
                     f"{self.address.shown} has not answered for {self.patience:g} s ({one_line(trouble)}); start it, or "
                     "correct the address"
                 ) from trouble
-            self._went_wrong(trouble, time.monotonic() - began)
-            if closing.wait(wait_s * random.uniform(0.5, 1.5)):
+            if self._outage.told and not told:
+                self._tell(f"{self.address.shown} can't be used now, it is tried again: {one_line(trouble)}")
+            if closing.wait(wait_s):
                 raise StoreUnavailableError(
                     f"{self.address.shown} is away and not waited for any more: {one_line(trouble)}"
                 ) from trouble
-            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
-    def _went_wrong(self, trouble: BaseException, for_s: float) -> None:
-        if not self._told and for_s > _TOLD_AFTER_S:
-            self._told = True
-            self._tell(f"{self.address.shown} can't be used now, it is tried again: {one_line(trouble)}")
-
-    def _went_well(self) -> None:
-        if self._told:
-            self._told = False
+    def _on_outage(self, away: bool, _for_s: float) -> None:
+        if not away:
             self._tell(f"{self.address.shown} can be used again")
 
     def give_up_waiting(self) -> None:

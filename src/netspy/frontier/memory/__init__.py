@@ -1,0 +1,1 @@
+"""The frontier inside one process: AirSpider's, and the fast side of the contract suite."""

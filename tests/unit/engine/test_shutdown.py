@@ -1,0 +1,77 @@
+"""A start that waits for a store: nothing holds up a stop, and only a stop makes an away store no error."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from netspy.engine.control import Control
+from netspy.engine.shutdown import unless_stopped
+from netspy.errors import ConfigError, StoreUnavailableError
+from support.engine import Lines
+
+
+async def away():
+    await asyncio.sleep(0)
+    raise StoreUnavailableError("away")
+
+
+async def wrong():
+    await asyncio.sleep(0)
+    raise ConfigError("wrong")
+
+
+async def fine():
+    await asyncio.sleep(0)
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """What never answers; `silent.closed` tells that it was cut off."""
+    monkeypatch.setattr("netspy.engine.shutdown._GRACE_S", 0.05)
+
+    class Silent:
+        closed = False
+
+        async def __call__(self):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.closed = True
+
+    return Silent()
+
+
+async def test_what_opens_is_open_also_when_a_stop_came_meanwhile():
+    control = Control(Lines())
+    assert await unless_stopped(fine(), control)
+    control.stop("told to")
+    assert await unless_stopped(fine(), control)
+
+
+async def test_a_silent_store_is_cut_off_soon_after_a_stop(silent):
+    control = Control(Lines())
+    asyncio.get_running_loop().call_later(0.05, control.stop, "told to")
+    assert not await asyncio.wait_for(unless_stopped(silent(), control), 10)
+    assert silent.closed
+
+
+async def test_a_store_that_is_away_is_an_error_unless_a_stop_has_begun():
+    control = Control(Lines())
+    with pytest.raises(StoreUnavailableError):
+        await unless_stopped(away(), control)
+    control.stop("told to")
+    assert not await unless_stopped(away(), control)
+    with pytest.raises(ConfigError):
+        await unless_stopped(wrong(), control)
+
+
+async def test_who_is_cancelled_while_opening_leaves_nothing_running(silent):
+    control = Control(Lines())
+    waiting = asyncio.ensure_future(unless_stopped(silent(), control))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await asyncio.sleep(0)
+    assert silent.closed
