@@ -16,6 +16,7 @@ from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, names, rigs, s
 from netspy.cluster import failed
 from netspy.errors import ConfigError
 from netspy.frontier.redis import calls
+from netspy.frontier.redis.entry_format import base36
 from netspy.frontier.redis.liveness import this_process
 from netspy.messages.entry import Settlement
 from netspy.policy.failed_record import pack_failed
@@ -207,6 +208,28 @@ async def test_a_repeated_claim_gets_its_own_leases_though_others_have_the_same_
     await two.claim(2)  # in the same millisecond
     assert (await session.link.run(call))[8:] == first[8:]
     assert len(first[8:]) == 2
+
+
+async def test_two_claims_of_one_node_at_once_share_no_entry(rig):
+    node = await rig.node()
+    await node.put([entry(i) for i in range(6)])
+    one, two = await asyncio.gather(node.claim(2), node.claim(2))
+    assert names(one.leases + two.leases) == ["0", "1", "2", "3"]
+    assert names((await node.claim(2)).leases) == ["4", "5"]
+
+
+async def test_a_node_whose_numbers_fell_behind_the_stores_goes_on_above_them(rig):
+    node = await rig.node()
+    await node.put([entry("a")])
+    await node.claim(0)
+    for kind in (":p", ":c"):
+        name = node.node + kind
+        _, _, answer = (await raw(rig).hget(node.keys.nodes, name)).partition(b" ")
+        await raw(rig).hset(node.keys.nodes, name, b"1000000 " + answer)
+    assert await asyncio.wait_for(node.put([entry("b")]), 20) == [True]
+    leases = (await asyncio.wait_for(node.claim(2), 20)).leases
+    assert names(leases) == ["a", "b"]
+    assert leases[0].member[35:41] == base36(1_000_001).encode()
 
 
 async def test_what_a_claim_under_way_has_taken_is_no_orphan(rig):

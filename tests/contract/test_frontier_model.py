@@ -31,6 +31,7 @@ from netspy.testing.servers import RedisServer
 
 NAMES = [f"n{i}" for i in range(12)]
 PRIORITIES = [300.0, 1.0, 0.5, 900.0]
+TASKS = ["t/1", "t/2", "t/3"]
 SITES = ["aaaaaaaa", "bbbbbbbb", "cccccccc"]
 some_names = st.lists(st.sampled_from(NAMES), max_size=5)
 FEW = {"SPIDER_MAX_DELIVERIES": 1}  # so that histories as short as these come to poison
@@ -112,7 +113,12 @@ class SideBySide(Base):
 
     @invariant()
     def same_tasks(self) -> None:
-        self.both(lambda _, node: node.open_tasks(["t/1", "t/2", "t/3"]))
+        for put_here in (True, False):
+            one, other = (
+                self.run(node.open_tasks([(task, node.history if put_here else None) for task in TASKS]))
+                for node in self.pair
+            )
+            assert one.states == other.states
 
     @rule(
         n=st.integers(1, 4),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from frontier_rig import LEASE, REPORT, STALE, entry, names, rigs
 
-from netspy.messages.entry import Settlement, TaskMark
+from netspy.errors import StoreLostError
+from netspy.messages.entry import Settlement, TaskMark, TaskState
 from netspy.policy.failed_record import pack_failed
 
 rig = rigs("memory", "7/redis", "6.2/redis-set")
@@ -25,6 +27,16 @@ async def settled(node, leases, children=()):
     return await node.settle([Settlement(lease, children) for lease in leases])
 
 
+async def states(node, *tasks):
+    """What is left of them, put under the history of now."""
+    return (await node.open_tasks([(task, node.history) for task in tasks])).states
+
+
+async def goes_back(node, history="0" * 40):
+    """What the first connection to another server process writes; what it holds is up to the test."""
+    await node._session.link.client.hset(node.keys.meta, "history", history)
+
+
 async def test_a_task_is_open_until_its_last_request_is_done_children_included(rig):
     node = await rig.node()
     await node.put([entry("a", task="t/1"), entry("b", task="t/1"), entry("x")], tasks=[TaskMark("t/1")])
@@ -32,10 +44,10 @@ async def test_a_task_is_open_until_its_last_request_is_done_children_included(r
     assert [lease.task for lease in leases] == ["t/1", "t/1", ""]
     await settled(node, [leases[0]], [entry("child", task="t/1")])
     await settled(node, leases[1:])
-    assert await node.open_tasks(["t/1", "t/2"]) == [True, False]
+    assert await states(node, "t/1", "t/2") == [1, 0]
     [child] = (await node.claim(3)).leases
     await settled(node, [child])
-    assert await node.open_tasks(["t/1"]) == [False]
+    assert await states(node, "t/1") == [0]
     counts = await node.counts()
     assert (counts.tasks, counts.tasks_done, counts.tasks_failed, counts.queued) == (0, 1, 0, 0)
 
@@ -85,7 +97,7 @@ async def test_a_task_that_wants_to_hear_of_failure_only_hears_of_nothing_else(r
 async def test_a_task_without_requests_is_closed_at_once(rig):
     node = await rig.node()
     await node.put([], tasks=[TaskMark("t/1", closing=closing())])
-    assert await node.open_tasks(["t/1"]) == [False]
+    assert await states(node, "t/1") == [0]
     assert names((await node.claim(5)).leases) == ["closing"]
 
 
@@ -93,11 +105,11 @@ async def test_a_task_that_is_still_being_fed_stays_open_with_nothing_left(rig):
     node = await rig.node()
     await node.put([entry("a", task="t/1")], tasks=[TaskMark("t/1", fed=False)])
     await settled(node, (await node.claim(1)).leases)
-    assert await node.open_tasks(["t/1"]) == [2]
+    assert await states(node, "t/1") == [2]
     await node.put([entry("b", task="t/1")], tasks=[TaskMark("t/1", fed=True)])
-    assert await node.open_tasks(["t/1"]) == [1]
+    assert await states(node, "t/1") == [1]
     await settled(node, (await node.claim(1)).leases)
-    assert await node.open_tasks(["t/1"]) == [False]
+    assert await states(node, "t/1") == [0]
 
 
 async def test_a_task_of_many_requests_is_never_taken_for_done_between_two_pieces(rig):
@@ -114,7 +126,7 @@ async def test_a_task_delivered_twice_is_counted_once(rig):
     assert await node.put(requests, tasks=[TaskMark("t/1")]) == [True, True]
     assert await node.put(requests, tasks=[TaskMark("t/1")]) == [False, False]
     await settled(node, (await node.claim(5)).leases)
-    assert await node.open_tasks(["t/1"]) == [False]
+    assert await states(node, "t/1") == [0]
     assert (await node.counts()).tasks_done == 1
 
 
@@ -149,7 +161,7 @@ async def test_an_entry_with_a_broken_header_fails_its_task(shared):
             await client.zrem(node.keys.queued, member)
             await client.zadd(node.keys.queued, {b"?" + member[1:]: 300})
     assert names((await node.claim(5)).leases) == ["b"]
-    assert await node.open_tasks(["t/1", "t/2"]) == [0, 1]
+    assert await states(node, "t/1", "t/2") == [0, 1]
     assert (await node.counts()).tasks_failed == 1
 
 
@@ -168,3 +180,80 @@ async def test_a_request_that_ends_node_after_node_fails_its_task(shared):
                 pass
     counts = await survivor.counts()
     assert (counts.tasks, counts.tasks_failed, counts.failed) == (0, 1, 1)
+
+
+async def test_a_task_that_this_node_did_not_put_is_judged_by_what_is_there(rig):
+    node = await rig.node()
+    await node.put([entry("a", task="t/1")], tasks=[TaskMark("t/1")])
+    await node.put([entry("b", task="t/2")], tasks=[TaskMark("t/2", fed=False)])
+    asked = await node.open_tasks([("t/1", None), ("t/2", None), ("t/3", None)])
+    assert asked.states == [TaskState.OPEN, TaskState.FEEDING, TaskState.ENDED]
+    assert asked.history == node.history
+    assert (await node.open_tasks([])).states == []
+
+
+async def test_a_task_put_under_another_history_is_not_said_to_have_ended(shared):
+    node = await shared.node()
+    before = node.history
+    await node.put([entry("a", task="t/whole")], tasks=[TaskMark("t/whole")])
+    await node.put([entry("b", task="t/part")], tasks=[TaskMark("t/part", fed=False)])
+    await goes_back(node)
+    asked = await node.open_tasks([("t/whole", before), ("t/part", before), ("t/gone", before)])
+    assert asked.states == [TaskState.OPEN, TaskState.LOST, TaskState.LOST]
+    assert asked.history == node.history != before
+    assert await states(node, "t/whole", "t/part", "t/gone") == [1, 2, 0], (
+        "under the new history they are known"
+    )
+
+
+async def test_a_task_whose_first_requests_a_store_may_have_forgotten_is_never_whole(shared):
+    node = await shared.node()
+    before = node.history
+    await node.put([entry("a", task="t/1")], tasks=[TaskMark("t/1", fed=False)])
+    await goes_back(node)
+    await node.put([entry("b", task="t/1")], tasks=[TaskMark("t/1", history=before)])
+    assert (await node.open_tasks([("t/1", None)])).states == [TaskState.FEEDING]
+    await settled(node, (await node.claim(5)).leases)
+    assert (await node.open_tasks([("t/1", before)])).states == [TaskState.LOST]
+    await node.put([entry("a", task="t/1"), entry("c", task="t/1")], tasks=[TaskMark("t/1")])
+    assert await states(node, "t/1") == [1], "put anew, all of it under one history"
+    await settled(node, (await node.claim(5)).leases)
+    assert await states(node, "t/1") == [0]
+
+
+async def test_a_put_in_several_pieces_over_a_change_of_servers_leaves_its_task_open(shared):
+    node = await shared.node()
+    before = node.history
+    call = node._session.call
+
+    async def then_another_server(*args, **keywords):
+        reply = await call(*args, **keywords)
+        node._session.call = call
+        await goes_back(node)
+        return reply
+
+    node._session.call = then_another_server
+    await node.put([entry(i, task="t/1") for i in range(600)], tasks=[TaskMark("t/1")])
+    assert node.history != before, "whoever put it can tell"
+    assert (await node.open_tasks([("t/1", None)])).states == [TaskState.FEEDING]
+
+
+async def test_a_store_without_the_runs_keys_says_of_no_task_that_it_has_ended(shared):
+    node = await shared.node()
+    await node.put([entry("a", task="t/1")], tasks=[TaskMark("t/1")])
+    await node._session.link.client.flushdb()
+    with pytest.raises(StoreLostError):
+        await states(node, "t/1")
+    other = await shared.node()
+    with pytest.raises(StoreLostError):
+        await states(node, "t/1")
+    assert await states(other, "t/1") == [0], "a later life of the namespace knows nothing of it"
+
+
+async def test_a_node_that_the_store_forgot_joins_again_to_ask(shared):
+    node = await shared.node()
+    await node.put([entry("a", task="t/1")], tasks=[TaskMark("t/1")])
+    first = node.node
+    await node._session.link.client.zrem(node.keys.beats, first)
+    assert await states(node, "t/1") == [1]
+    assert node.node != first

@@ -446,6 +446,29 @@ async def test_a_full_server_refuses_new_requests_whole_and_lets_acks_through(bi
         await rig.close()
 
 
+@pytest.mark.parametrize("what", ["put", "mark items", "seed"])
+async def test_no_call_waits_for_memory_longer_than_for_a_server_that_is_away(what):
+    full: list[bool] = []
+    with RedisServer() as server:
+        rig = Rig("redis", Clock(), server.url, REDIS_OUTAGE_TIMEOUT=20.0)
+        node = await rig.node(hooks={"on_full": full.append})
+        calls = {
+            "put": lambda: node.put([entry("a")]),
+            "mark items": lambda: node.item_filter().mark([b"f" * 16]),
+            "seed": node.seed_acquire,
+        }
+        server.client().set("ballast", "x" * 11_000_000)
+        server.client().config_set("maxmemory", "6mb")
+        call = asyncio.ensure_future(calls[what]())
+        async with asyncio.timeout(30):
+            while not full:
+                await asyncio.sleep(0.01)
+            rig.clock.advance(21)
+            with pytest.raises(StoreUnavailableError, match="maxmemory"):
+                await call
+        await rig.close()
+
+
 async def test_a_cut_connection_in_the_middle_of_an_answer_does_nothing_twice(redis_server):
     redis_server.flush()
     with FaultProxy("127.0.0.1", redis_server.port) as proxy:

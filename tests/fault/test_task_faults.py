@@ -5,7 +5,19 @@ from __future__ import annotations
 import sqlite3
 
 import pytest
-from task_support import HEAD, NOTHING, QUICK, TASKS, failed_tasks, left_in_list, push, serve_tasks
+from task_support import (
+    HEAD,
+    NOTHING,
+    QUICK,
+    TASKS,
+    done_without_rows,
+    failed_tasks,
+    left_in_list,
+    make_table,
+    push,
+    serve_tasks,
+    states,
+)
 
 from support.gate import Gate
 
@@ -264,3 +276,191 @@ def test_a_stopped_node_gives_its_tasks_back_at_once(either_url, shop, site, not
     report = run.check(expected, fetched_twice=0)
     assert left_in_list(run) == NOTHING
     note("40", run, report)
+
+
+FORGOTTEN = (
+    HEAD
+    + """\
+def there(name):
+    while not os.path.exists(name):
+        time.sleep(0.01)
+
+
+class Shop(mw.TaskSpider):
+    task_key = "shop"
+
+    def task_requests(self, task):
+        there("go")
+        for n in range(560):
+            if n == 510:
+                there("rest")
+            yield mw.Request(f"{SITE}/t/{n}")
+
+    def parse(self, request, response):
+        yield Page(url=request.url)
+
+
+if __name__ == "__main__":
+    Shop().start()
+"""
+)
+"""One task of 560 requests: none before the file `go` is there, and the last fifty after the file `rest`."""
+
+FORGOTTEN_FETCHED = FORGOTTEN.replace(
+    "    def task_requests(self, task):\n",
+    """\
+    def fetch_tasks(self, limit):
+        there("go")
+        if os.path.exists("fetched"):
+            return []
+        open("fetched", "w").close()
+        return ["once only"]
+
+    def task_requests(self, task):
+""",
+)
+
+FORGOTTEN_LATE = FORGOTTEN.replace(
+    'if __name__ == "__main__":\n',
+    """\
+from netspy.aside import in_thread
+from netspy.tasks.redis.list import RedisTaskList
+
+settled = RedisTaskList.settled
+
+
+async def late(self, tasks):
+    await in_thread(lambda: there("settled"))
+    await settled(self, tasks)
+
+
+RedisTaskList.settled = late
+
+if __name__ == "__main__":
+""",
+)
+"""The task list hears of the end of the feeding only after the file `settled` is there."""
+
+
+@pytest.mark.parametrize(
+    "source", ["list", "fetch_tasks", "list that hears of it late", pytest.param("table", marks=full)]
+)
+def test_requests_of_a_task_that_redis_has_forgotten_are_put_again(
+    source, either_binary, own_server, shop, site, note
+):
+    """The snapshot is older than the first of a task's requests; the last ones are put after it is back."""
+    server = own_server(either_binary, save="3600 1000000")
+    expected = serve_tasks(site, 560)
+    gate = Gate(site, "/t/")
+    late = source == "list that hears of it late"
+    script = {"fetch_tasks": FORGOTTEN_FETCHED, "list that hears of it late": FORGOTTEN_LATE}
+    run = shop(server.url, script.get(source, FORGOTTEN), SPIDER_THREAD_COUNT="16")
+    more = {}
+    if source == "table":
+        more["TASK_SOURCE"] = f"{make_table(run.folder, ['one'])}?table=crawl_task"
+    elif source != "fetch_tasks":
+        push(run, 1)
+    node = run.node(**more)
+    if source == "table":
+        run.wait(lambda: states(run.folder) == {2: 1}, "the row is taken")
+    elif source != "fetch_tasks":
+        run.wait(lambda: left_in_list(run)["taken"], "the task is taken")
+    run.wait(
+        lambda: (run.client.get("netspy:Shop:lock:seed") or b"").startswith(b"seeded"), "the run has begun"
+    )
+    run.client.save()
+    (run.folder / "go").touch()
+    if late:
+        (run.folder / "rest").touch()
+    put = 560 if late else 500
+    run.wait(lambda: run.count("z_requests") + run.count("z_inflight") >= put, f"{put} requests are put")
+    server.kill()
+    server.start()
+    run.fault()
+    assert run.count("z_requests") + run.count("z_inflight") == 0, "they are forgotten"
+    for name in ("rest", "settled"):
+        (run.folder / name).touch()
+    gate.open()
+    run.finish(node)
+    run.recovered()
+    report = run.check(expected, fetched_twice=2 * HELD)
+    assert left_in_list(run) == NOTHING
+    if source == "table":
+        assert states(run.folder) == {1: 1}
+    note("17b", run, report)
+
+
+ROWS = (
+    HEAD
+    + """\
+class Shop(mw.TaskSpider):
+    def task_requests(self, task):
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+        yield mw.Request(task["url"])
+
+    def parse(self, request, response):
+        yield Page(url=request.url)
+
+
+if __name__ == "__main__":
+    Shop().start()
+"""
+)
+"""Each row of the table is one page, asked for after the file `go` is there."""
+
+
+@pytest.fixture
+def table(either_binary, own_server, shop, site):
+    """A node with sixty rows of a table in Redis, and a snapshot of Redis before that: run, server, node, gate, pages."""
+    server = own_server(either_binary, save="3600 1000000")
+    expected = serve_tasks(site, 60)
+    gate = Gate(site, "/t/", after=20)
+    run = shop(server.url, ROWS, TASK_BATCH_SIZE="60", SPIDER_MAX_UNACKED="20")
+    run._env["TASK_SOURCE"] = f"{make_table(run.folder, sorted(expected))}?table=crawl_task"
+    node = run.node()
+    run.wait(lambda: states(run.folder) == {2: 60}, "all rows are taken")
+    run.wait(
+        lambda: (run.client.get("netspy:Shop:lock:seed") or b"").startswith(b"seeded"), "the run has begun"
+    )
+    run.client.save()
+    (run.folder / "go").touch()
+    run.wait(lambda: states(run.folder).get(1, 0) >= 10, "the first rows are done")
+    run.wait(lambda: run.count("z_requests") + run.count("z_inflight") >= 20, "the rest is in Redis")
+    return run, server, node, gate, expected
+
+
+def test_rows_of_a_table_that_redis_has_forgotten_are_not_called_done(table, note):
+    run, server, node, gate, expected = table
+    server.kill()
+    server.start()
+    run.fault()
+    assert run.count("z_requests") + run.count("z_inflight") == 0
+    run.wait(lambda: run.count("z_requests"), "they are put again")
+    assert not done_without_rows(run)
+    run.recovered()
+    gate.open()
+    run.finish(node)
+    report = run.check(expected, fetched_twice=2 * HELD)
+    assert states(run.folder) == {1: 60}
+    note("17b", run, report)
+
+
+@pytest.mark.parametrize("how", ["back with nothing", pytest.param("flushed", marks=full)])
+def test_a_redis_that_forgot_the_run_calls_no_row_of_a_table_done(how, table, note):
+    run, server, node, gate, expected = table
+    if how == "flushed":
+        server.flush()
+    else:
+        server.kill()
+        (server.folder / "dump.rdb").unlink()
+        server.start()
+    run.fault()
+    run.finish(node, code=5)
+    run.recovered()
+    assert not done_without_rows(run)
+    gate.open()
+    run.finish(run.node())
+    report = run.check(expected, fetched_twice=2 * HELD)
+    assert states(run.folder) == {1: 60}
+    note("18b", run, report)

@@ -6,9 +6,9 @@ import asyncio
 import threading
 
 import pytest
-from netspy.engine.threads import CallbackPool
 
 from netspy.aside import in_thread
+from netspy.engine.page.threads import CallbackPool
 from netspy.errors import SpiderError, UserCodeError
 from netspy.raised import awaited, failure
 

@@ -1,18 +1,21 @@
-"""A BatchSpider's parts: the store that the settings name, a worker's task side, a master's patrol."""
+"""A BatchSpider's parts: the store that the settings name, a worker's task side, a master."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.aside import SLOW_S, in_thread
 from netspy.assembly import Built
 from netspy.assembly.contract import TableSpider
-from netspy.engine.batch.master import Patrol
+from netspy.engine.batch.master import BatchMaster
+from netspy.engine.env import Env
 from netspy.engine.parts import TaskParts
 from netspy.errors import SpiderError, StoreLostError
+from netspy.observe.alerts import Alerts
+from netspy.observe.throttle import ThrottledLog
 from netspy.policy.batch import DONE, FAILED
 from netspy.tasks.batch_queue import BatchKeys, BatchQueue, identify, master_holder, read_token, salt_of
 from netspy.tasks.batch_store import BatchStore
@@ -21,7 +24,6 @@ from netspy.tasks.memory_batch import MemoryBatchStore
 from netspy.tasks.redis.list import RedisTaskList
 
 if TYPE_CHECKING:
-    from netspy.observe.alerts import Alerts
     from netspy.settings import Settings
 
 
@@ -187,58 +189,21 @@ def build_batch(built: Built, spider: TableSpider, settings: Settings) -> TaskPa
     )
 
 
-class BuiltPatrol:
+class BuiltMaster(NamedTuple):
     """A master's parts."""
 
-    def __init__(
-        self,
-        spider: TableSpider,
-        settings: Settings,
-        *,
-        once: bool,
-        alerts: Alerts,
-        on_progress: Callable[[str], None],
-        on_outage: Callable[[bool, float], None],
-    ) -> None:
-        """Raises ConfigError for a wrong schedule or Redis URL."""
-        from netspy.assembly.shared import scope_of
-
-        def alert(kind: str, message: str) -> None:
-            alerts.raise_alert(kind, message)
-
-        def full() -> None:
-            alert("redis_full", "Redis has no memory left (maxmemory); the batch master waits for room")
-
-        scope = scope_of(spider, settings)
-        self.namespace = scope.ns
-        self.redis_key = scope.redis_key
-        self.queue = BatchQueue(settings, scope, on_outage=on_outage, on_full=full)
-        self.patrol = Patrol(
-            spider.store,
-            self.queue,
-            name=spider.name,
-            job=scope.ns,
-            settings=settings,
-            schedule=batch_schedule(settings),
-            once=once,
-            logger=spider.logger,
-            alert=alert,
-            id_field=id_field_of(spider),
-            on_progress=on_progress,
-        )
+    master: BatchMaster
+    queue: BatchQueue
+    namespace: str
+    redis_key: str
 
 
-def build_patrol(
-    spider: TableSpider,
-    settings: Settings,
-    *,
-    once: bool,
-    on_progress: Callable[[str], None],
-    on_outage: Callable[[bool, float], None],
-) -> BuiltPatrol:
-    """Everything a master needs. Raises ConfigError, MissingExtraError."""
+def build_master(
+    spider: TableSpider, settings: Settings, *, once: bool, on_outage: Callable[[bool, float], None]
+) -> BuiltMaster:
+    """Everything a master needs. Raises ConfigError for a wrong schedule or Redis URL, MissingExtraError."""
     from netspy.assembly import _need_redis, _sender
-    from netspy.observe.alerts import Alerts
+    from netspy.assembly.shared import scope_of
 
     _need_redis()
     alerts = Alerts(
@@ -246,6 +211,31 @@ def build_patrol(
         settings.WARNING_INTERVAL,
         count=lambda: spider.counters.inc("alerts"),
     )
-    return BuiltPatrol(
-        spider, settings, once=once, alerts=alerts, on_progress=on_progress, on_outage=on_outage
+
+    def alert(kind: str, message: str) -> None:
+        alerts.raise_alert(kind, message)
+
+    def full() -> None:
+        alert("redis_full", "Redis has no memory left (maxmemory); the batch master waits for room")
+
+    env = Env(
+        name=spider.name,
+        settings=settings,
+        log=spider.logger,
+        throttled=ThrottledLog(spider.logger),
+        counters=spider.counters,
+        alert=alert,
+        shared=True,
     )
+    scope = scope_of(spider, settings)
+    queue = BatchQueue(settings, scope, on_outage=on_outage, on_full=full)
+    master = BatchMaster(
+        env,
+        spider.store,
+        queue,
+        job=scope.ns,
+        schedule=batch_schedule(settings),
+        once=once,
+        id_field=id_field_of(spider),
+    )
+    return BuiltMaster(master, queue, scope.ns, scope.redis_key)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Counts,
         Lease,
         NewEntry,
+        OpenTasks,
         Reclaimed,
         SeedGrant,
         Settled,
@@ -90,7 +91,8 @@ class Frontier(Protocol):
         """Deduplicate and enqueue in one step; one flag per entry, False = a repeat.
 
         `tasks` tells, in the same step, which tasks these entries belong to and whether they were their last ones. A
-        task without entries, whose mark says `fed`, is closed at once.
+        task without entries, whose mark says `fed`, is closed at once. One whose first entries were put under another history
+        stays open, whatever its mark says: some of them may be gone.
 
         With `seed_token` nothing is put unless the seeding lock still holds that token (raises SeedLockLostError).
         Raises SeedsLostError when seeds put earlier under this token may be gone.
@@ -122,9 +124,11 @@ class Frontier(Protocol):
     async def counts(self) -> Counts:
         """One atomic read of every collection of the run."""
 
-    async def open_tasks(self, tasks: Sequence[str]) -> list[int]:
-        """For each task: 1 = it has requests that are neither done nor failed, 2 = not all of its requests are here yet,
-        0 = nothing is left of it, or it was never put. Children count as their parent's task.
+    async def open_tasks(self, tasks: Sequence[tuple[str, str | None]]) -> OpenTasks:
+        """What is left of each task, given the history under which it was put (None = not put by this node). Children
+        count as their parent's task.
+
+        Raises StoreLostError when the run's keys are gone: of a store that is empty nobody can tell what was done.
         """
 
     async def seed_acquire(self) -> SeedGrant:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from netspy.assembly.contract import AnySpider, TableSpider, is_shared
 from netspy.errors import NetspyError
+from netspy.launch.signals import ExitSignals
 from netspy.launch.single import config_problem, failure_summary, run_single, write_line
-from netspy.launch.stops import Stops
 from netspy.observe import summary as summaries
 from netspy.observe.summary import RunSummary
 
@@ -23,16 +23,16 @@ class SpiderExit(SystemExit):
 
 def start(spider: AnySpider, *, processes: int = 1) -> RunSummary:
     """Run to the end, print the human block (stderr) and the summary line, last (`write_line`). See BaseParser.start."""
-    return _concluded(spider, lambda stops: _run(spider, processes, stops))
+    return _concluded(spider, lambda signals: _run(spider, processes, signals))
 
 
 def start_monitor(spider: TableSpider, *, once: bool = False) -> RunSummary:
     """Be a batch's master to the end, and conclude like `start`. See BatchSpider.start_monitor."""
     from netspy.launch.monitor import run_monitor
 
-    def run(stops: Stops) -> tuple[RunSummary, bool, str]:
+    def run(signals: ExitSignals) -> tuple[RunSummary, bool, str]:
         try:
-            summary, settings = run_monitor(spider, once=once, stops=stops)
+            summary, settings = run_monitor(spider, once=once, signals=signals)
         except NetspyError as error:
             return failure_summary(spider, error), True, str(error)
         return summary, settings.RUN_SUMMARY_ENABLE, ""
@@ -40,10 +40,10 @@ def start_monitor(spider: TableSpider, *, once: bool = False) -> RunSummary:
     return _concluded(spider, run)
 
 
-def _concluded(spider: AnySpider, run: Callable[[Stops], tuple[RunSummary, bool, str]]) -> RunSummary:
-    stops = Stops()
+def _concluded(spider: AnySpider, run: Callable[[ExitSignals], tuple[RunSummary, bool, str]]) -> RunSummary:
+    signals = ExitSignals()
     try:
-        summary, wanted, problem = run(stops)
+        summary, wanted, problem = run(signals)
         if problem:
             # What the user has to mend gets one line, not a traceback.
             sys.stdout.flush()
@@ -52,31 +52,31 @@ def _concluded(spider: AnySpider, run: Callable[[Stops], tuple[RunSummary, bool,
             print(summaries.human(summary), file=sys.stderr, flush=True)  # noqa: T201 - the run's result
         leaving = SpiderExit(summary) if summary.exit_code else None
         if leaving is not None:
-            stops.told(leaving)
+            signals.on_last_line(leaving)
         if wanted:
             write_line(summary, pipelines=spider.pipelines or ())
     except BaseException:
-        stops.release()
+        signals.restore()
         raise
     if leaving is None:
-        stops.release()
+        signals.restore()
         return summary
     try:
         raise leaving
     finally:
-        del leaving  # else it lives on in its own traceback, and `stops` can't tell that it was caught
+        del leaving  # else it lives on in its own traceback, and `signals` can't tell that it was caught
 
 
-def _run(spider: AnySpider, processes: int, stops: Stops) -> tuple[RunSummary, bool, str]:
+def _run(spider: AnySpider, processes: int, signals: ExitSignals) -> tuple[RunSummary, bool, str]:
     """The run's summary, whether its line is wanted, and what kept it from starting."""
     try:
         config_problem(spider, processes)
         if processes > 1 and is_shared(spider):  # `config_problem` has refused the others
             from netspy.launch.fleet import run_fleet
 
-            summary, settings, problem = run_fleet(spider, processes, stops)
+            summary, settings, problem = run_fleet(spider, processes, signals)
         else:
-            (summary, settings), problem = run_single(spider, progress=True, stops=stops), ""
+            (summary, settings), problem = run_single(spider, progress=True, signals=signals), ""
     except NetspyError as error:
         return failure_summary(spider, error), True, str(error)
     return summary, settings.RUN_SUMMARY_ENABLE, problem

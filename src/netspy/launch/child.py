@@ -140,7 +140,7 @@ def _main(
 ) -> None:
     # A group of its own: Ctrl-C on the terminal is for the parent, which passes it on once.
     os.setpgrp()
-    # The node's event loop heeds them while it runs. When it is over the report is on its way, which nothing may cut.
+    # The node's event loop handles them while it runs. When it is over the report is on its way, which nothing may cut.
     signal.signal(signal.SIGINT, _is_leaving)
     signal.signal(signal.SIGTERM, _is_leaving)
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)

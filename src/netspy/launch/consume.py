@@ -16,7 +16,7 @@ from netspy.brokers.address import shown
 from netspy.engine.consume import Clean, Consumer
 from netspy.engine.node import force_exit
 from netspy.errors import ConfigError
-from netspy.launch.heeding import heed
+from netspy.launch.signals import install_stop_handlers
 from netspy.launch.single import write_line
 from netspy.observe import summary as summaries
 from netspy.observe.counters import Counters
@@ -156,11 +156,11 @@ async def _run(
         write_line(ended("forced"))
         force_exit(int(ExitCode.FORCED))
 
-    seen, unheed = heed(stop, forced)
+    seen, uninstall = install_stop_handlers(stop, forced)
     try:
         await consumer.run()
     finally:
-        unheed()
+        uninstall()
         flush()
         drop_letters()
     return ended("" if not seen else "SIGINT" if seen[0] == signal.SIGINT else "SIGTERM")

@@ -22,7 +22,7 @@ from netspy.errors import ConfigError
 from netspy.launch.child import STOP_SIGNALS, Child, Lifeline, fork
 from netspy.launch.observer import run_id_of
 from netspy.launch.output import Relay
-from netspy.launch.stops import Stops, StopTold, interrupting
+from netspy.launch.signals import ExitSignals, StopRequested, raise_on_stop_signal
 from netspy.launch.watch import Watch
 from netspy.observe import log
 from netspy.observe import summary as summaries
@@ -52,12 +52,12 @@ class FleetEnd(NamedTuple):
     error: str = ""
 
 
-def run_fleet(spider: SharedSpider, processes: int, stops: Stops | None = None) -> FleetEnd:
+def run_fleet(spider: SharedSpider, processes: int, exit_signals: ExitSignals | None = None) -> FleetEnd:
     """Start `processes` nodes and wait for all of them.
 
     Signals to the parent go to the nodes: the first stops gracefully, the second at once (what still lives after
     1.5 s is killed), Ctrl-Z pauses all. A node that dies is reported; the others take its requests over. When all are
-    gone `stops` heeds the signals; without it, the handlers from before are in place again. Raises ConfigError,
+    gone `exit_signals` handles them; without it, the handlers from before are in place again. Raises ConfigError,
     StoreUnavailableError.
     """
     if sys.platform == "win32" or "fork" not in multiprocessing.get_all_start_methods():
@@ -74,15 +74,15 @@ def run_fleet(spider: SharedSpider, processes: int, stops: Stops | None = None) 
     # The nodes are users of an embedded server themselves: it serves on when this process is killed.
     with assembly.embedded_store(spider, loaded.settings) as settings:
         try:
-            with interrupting():
+            with raise_on_stop_signal():
                 assembly.check_shared(spider, settings)
-        except StopTold as stop:
+        except StopRequested as stop:
             return FleetEnd(_stopped(spider, settings, started, stop.number), settings)
         if loaded.origins["SPIDER_STARTUP_GRACE"] == DEFAULT_ORIGIN:
             # The grace is for nodes that start apart. These start together and see one seeding lock: whoever finds it
             # over and everything empty need not wait.
             spider.override_settings({"SPIDER_STARTUP_GRACE": 0.0})
-        with _Signals(children, stops).passed_on() as signals:
+        with _Signals(children, exit_signals).passed_on() as signals:
             lifeline = Lifeline()
             _start(children, spider, processes, lifeline)
             relay = Relay(
@@ -142,7 +142,7 @@ def _start(children: list[Child], spider: SharedSpider, processes: int, lifeline
 
 @contextmanager
 def _held_back() -> Iterator[None]:
-    """Stop signals wait meanwhile. A child begins with them blocked and lets them in once it heeds them."""
+    """Stop signals wait meanwhile. A child begins with them blocked and lets them in once it handles them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
@@ -236,11 +236,11 @@ def _summed(
 class _Signals:
     """Signals to the parent, passed on to the nodes."""
 
-    def __init__(self, children: list[Child], stops: Stops | None) -> None:
+    def __init__(self, children: list[Child], exit_signals: ExitSignals | None) -> None:
         self.count = 0
         self.kill_at: float | None = None
         self._children = children
-        self._stops = stops
+        self._exit_signals = exit_signals
 
     @contextmanager
     def passed_on(self) -> Iterator[_Signals]:
@@ -255,10 +255,10 @@ class _Signals:
             yield self
         finally:
             for number, handler in before.items():
-                if self._stops is None or number not in STOP_SIGNALS:
+                if self._exit_signals is None or number not in STOP_SIGNALS:
                     signal.signal(number, handler)
-            if self._stops is not None:
-                self._stops.hold(bool(self.count))
+            if self._exit_signals is not None:
+                self._exit_signals.hold(bool(self.count))
 
     def _pass_on(self, number: int, _frame: Any) -> None:
         self.count += 1

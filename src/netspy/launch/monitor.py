@@ -13,12 +13,11 @@ from typing import Any
 
 from netspy import assembly
 from netspy.assembly.contract import TableSpider
-from netspy.engine.batch.master import Patrol, PatrolEnd
+from netspy.engine.batch.master import BatchMaster, MasterEnd
 from netspy.engine.node import Node, force_exit
-from netspy.launch.heeding import heed
 from netspy.launch.observer import cluster_snapshot, cluster_state
+from netspy.launch.signals import ExitSignals, install_stop_handlers
 from netspy.launch.single import config_problem, write_line
-from netspy.launch.stops import Stops
 from netspy.observe import log
 from netspy.observe import summary as summaries
 from netspy.observe.outcome import ExitCode, Outcome, exit_code
@@ -30,7 +29,7 @@ from netspy.settings import Settings
 _SHOW_S = 1.0
 
 
-def run_monitor(spider: TableSpider, *, once: bool, stops: Stops) -> tuple[RunSummary, Settings]:
+def run_monitor(spider: TableSpider, *, once: bool, signals: ExitSignals) -> tuple[RunSummary, Settings]:
     """Be the master until stopped or, with `once`, until a batch has ended. Raises ConfigError, StoreUnavailableError."""
     config_problem(spider, 1)
     loaded = spider.load_settings()
@@ -39,7 +38,7 @@ def run_monitor(spider: TableSpider, *, once: bool, stops: Stops) -> tuple[RunSu
     for warning in loaded.warnings:
         spider.logger.warning("{}", warning)
     spider.begin_run()
-    before = Stops()
+    before = ExitSignals()
     with assembly.embedded_store(spider, settings) as settings:
         factory: Callable[[], asyncio.AbstractEventLoop] | None = None
         if sys.platform != "win32":
@@ -47,13 +46,13 @@ def run_monitor(spider: TableSpider, *, once: bool, stops: Stops) -> tuple[RunSu
 
             factory = uvloop.new_event_loop
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(_run(spider, settings, once, before, stops)), settings
+            return runner.run(_run(spider, settings, once, before, signals)), settings
 
 
 async def _run(
-    spider: TableSpider, settings: Settings, once: bool, before: Stops, stops: Stops
+    spider: TableSpider, settings: Settings, once: bool, before: ExitSignals, signals: ExitSignals
 ) -> RunSummary:
-    from netspy.assembly.batch import build_patrol, in_process
+    from netspy.assembly.batch import build_master, in_process
 
     loop = asyncio.get_running_loop()
     started = datetime.now(UTC)
@@ -64,10 +63,10 @@ async def _run(
         else:
             spider.logger.info("Redis is back after {:.1f} s", seconds)
 
-    built = build_patrol(spider, settings, once=once, on_progress=lambda _text: None, on_outage=outage)
+    built = build_master(spider, settings, once=once, on_outage=outage)
     worker = _Worker(spider, settings) if in_process(spider) else None
 
-    def summary_of(outcome: Outcome, code: ExitCode, reason: str, end: PatrolEnd | None) -> RunSummary:
+    def summary_of(outcome: Outcome, code: ExitCode, reason: str, end: MasterEnd | None) -> RunSummary:
         if end is not None and end.counts is not None and worker is None:
             spider.counters.inc("tasks_done", end.counts.done)
             spider.counters.inc("tasks_failed", end.counts.failed)
@@ -86,26 +85,26 @@ async def _run(
 
     def stop(name: str, number: int) -> None:
         spider.logger.info("{}: giving the master lock up; once more to leave at once", name)
-        built.patrol.stop(name, number)
+        built.master.stop(name, number)
         built.queue.give_up_waiting()
         if worker is not None:
             worker.stop(name, number)
 
-    seen, unheed = heed(stop, forced)
-    spider._running = _Stopper(built.patrol, loop)  # noqa: SLF001 - the spider's own handle for stop()
+    seen, uninstall = install_stop_handlers(stop, forced)
+    spider._running = _Stopper(built.master, loop)  # noqa: SLF001 - the spider's own handle for stop()
     try:
         async with _panel(spider, settings, lambda: bool(seen)):
-            end = await _work(built.patrol.run(), worker)
+            end = await _work(built.master.run(), worker)
     except BaseException:
-        unheed()
-        before.release()
+        uninstall()
+        before.restore()
         raise
     finally:
         spider._running = None  # noqa: SLF001
         await built.queue.close()
         spider.store.close()
-    unheed()
-    stops.hold(bool(seen), forced)
+    uninstall()
+    signals.hold(bool(seen), forced)
     outcome, code = _judged(end)
     return summary_of(outcome, code, end.reason or _told(end), end)
 
@@ -114,7 +113,7 @@ async def _run(
 async def _panel(
     spider: TableSpider, settings: Settings, stopping: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """On a terminal: the batch and the workers. Elsewhere the patrol's own log lines tell how far it is."""
+    """On a terminal: the batch and the workers. Elsewhere the master's own log lines tell how far it is."""
     shown = make_progress(settings)
     if not isinstance(shown, PanelProgress):
         yield
@@ -156,25 +155,22 @@ async def _show(
         await view.close()
 
 
-async def _work(patrol: Coroutine[Any, Any, PatrolEnd], worker: _Worker | None) -> PatrolEnd:
-    """The patrol's end. The worker beside it starts with it and is stopped after it."""
-    end: PatrolEnd
+async def _work(master: Coroutine[Any, Any, MasterEnd], worker: _Worker | None) -> MasterEnd:
+    """The master's end. The worker beside it starts with it and is stopped after it."""
     if worker is None:
-        end = await patrol
-        return end
+        return await master
     crawling = asyncio.create_task(worker.run(), name="netspy-worker-node")
-    patrolling = asyncio.ensure_future(patrol)
-    await asyncio.wait({crawling, patrolling}, return_when=asyncio.FIRST_COMPLETED)
-    if crawling.done() and not patrolling.done():
+    leading = asyncio.create_task(master, name="netspy-batch-master")
+    await asyncio.wait({crawling, leading}, return_when=asyncio.FIRST_COMPLETED)
+    if crawling.done() and not leading.done():
         # A worker that ended by itself has broken, or was stopped by the spider's code.
-        patrolling.cancel()
-        await asyncio.gather(patrolling, return_exceptions=True)
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
         crawling.result()
-        return PatrolEnd("stopped", "the worker has ended")
+        return MasterEnd("stopped", "the worker has ended")
     worker.stop("the batch is done", None)
     await crawling
-    end = await patrolling
-    return end
+    return await leading
 
 
 class _Worker:
@@ -210,15 +206,15 @@ class _Worker:
 class _Stopper:
     """The spider's own handle for `stop()`."""
 
-    def __init__(self, patrol: Patrol, loop: asyncio.AbstractEventLoop) -> None:
-        self._patrol = patrol
+    def __init__(self, master: BatchMaster, loop: asyncio.AbstractEventLoop) -> None:
+        self._master = master
         self._loop = loop
 
     def stop(self, reason: str) -> None:
-        self._loop.call_soon_threadsafe(lambda: self._patrol.stop(reason))
+        self._loop.call_soon_threadsafe(lambda: self._master.stop(reason))
 
 
-def _judged(end: PatrolEnd) -> tuple[Outcome, ExitCode]:
+def _judged(end: MasterEnd) -> tuple[Outcome, ExitCode]:
     outcome: Outcome = end.outcome
     counts = end.counts
     if outcome == "finished" and counts is not None and counts.failed and not counts.done:
@@ -227,7 +223,7 @@ def _judged(end: PatrolEnd) -> tuple[Outcome, ExitCode]:
     return outcome, exit_code(outcome, stop=stop)  # type: ignore[arg-type]
 
 
-def _told(end: PatrolEnd) -> str:
+def _told(end: MasterEnd) -> str:
     if end.batch is None or end.counts is None:
         return ""
     failed = f", {end.counts.failed} failed" if end.counts.failed else ""

@@ -12,9 +12,8 @@ from netspy import assembly
 from netspy.assembly.contract import AnySpider
 from netspy.engine.node import Node, force_exit
 from netspy.errors import ConfigError, NetspyError
-from netspy.launch.heeding import heed
 from netspy.launch.observer import Observer, run_id_of
-from netspy.launch.stops import Stops
+from netspy.launch.signals import ExitSignals, install_stop_handlers
 from netspy.observe import log
 from netspy.observe import summary as summaries
 from netspy.observe.outcome import ExitCode, crash_of, exit_code_of, outcome_of
@@ -92,12 +91,12 @@ def run_single(
     progress: bool = False,
     setup_log: bool = True,
     on_forced: Callable[[RunSummary], None] | None = None,
-    stops: Stops | None = None,
+    signals: ExitSignals | None = None,
 ) -> Done:
     """Crawl in this process until the end. Raises ConfigError, StoreUnavailableError for a start that can't be.
 
     Without `setup_log` the caller has set up the log and said the warnings about settings. `on_forced` is called at
-    a second signal, in the place of printing the summary line; it has to end the process. `stops` heeds signals
+    a second signal, in the place of printing the summary line; it has to end the process. `signals` handles those
     after the end; without it, the handlers from before are in place again.
     """
     config_problem(spider, 1)
@@ -108,7 +107,7 @@ def run_single(
         for warning in loaded.warnings:
             spider.logger.warning("{}", warning)
     spider.begin_run()
-    before = Stops()
+    before = ExitSignals()
     shown: Progress = make_progress(settings) if progress else NoProgress()
     try:
         with assembly.embedded_store(spider, settings) as settings:
@@ -118,7 +117,7 @@ def run_single(
 
                 factory = uvloop.new_event_loop
             with asyncio.Runner(loop_factory=factory) as runner:
-                return runner.run(_run(spider, settings, shown, on_forced or _say_and_leave, before, stops))
+                return runner.run(_run(spider, settings, shown, on_forced or _say_and_leave, before, signals))
     finally:
         shown.close()
 
@@ -128,8 +127,8 @@ async def _run(
     settings: Settings,
     shown: Progress,
     on_forced: Callable[[RunSummary], None],
-    before: Stops,
-    stops: Stops | None,
+    before: ExitSignals,
+    signals: ExitSignals | None,
 ) -> Done:
     loop = asyncio.get_running_loop()
     started = datetime.now(UTC)
@@ -148,7 +147,7 @@ async def _run(
         node.stop(name, signal=number)
         built.give_up_waiting()
 
-    seen, unheed = heed(stop, forced)
+    seen, uninstall = install_stop_handlers(stop, forced)
     try:
         try:
             ended = await node.run()
@@ -159,14 +158,14 @@ async def _run(
             built.close()
         await built.after(node, ended)
     except BaseException:
-        unheed()
-        before.release()
+        uninstall()
+        before.restore()
         raise
-    unheed()
-    if stops is None:
-        before.release()
+    uninstall()
+    if signals is None:
+        before.restore()
     else:
-        stops.hold(bool(seen), forced)
+        signals.hold(bool(seen), forced)
     totals = observer.totals() if built.parts.shared else spider.counters.own()
     outcome, code = summaries.judged(
         ended.outcome, totals, signal=ended.signal, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO

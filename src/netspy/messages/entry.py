@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 
 SeedState = Literal["none", "seeding", "seeded", "failed"]
@@ -30,13 +31,33 @@ class TaskMark(NamedTuple):
 
     `fed`: these were its last ones; until then the task stays open even when all its requests so far are done.
     `closing` is a request that is queued when the task's last request is done, and counts for no task; None = nobody
-    wants to be told. With `only_failed` it is queued only when a request of the task has failed for good.
+    wants to be told. With `only_failed` it is queued only when a request of the task has failed for good. `history` is the
+    store's history under which the task's first requests were put, None = these are the first ones.
     """
 
     task: str
     fed: bool = True
     closing: NewEntry | None = None
     only_failed: bool = False
+    history: str | None = None
+
+
+class TaskState(IntEnum):
+    """What the frontier knows of a task."""
+
+    ENDED = 0  # nothing is left of it, or it was never put
+    OPEN = 1  # all its requests were put, and some are neither done nor failed
+    FEEDING = 2  # not all of its requests are here yet
+    LOST = 3  # it was put under another history, and nothing here tells whether it has ended
+
+
+class OpenTasks(NamedTuple):
+    """Answer to `open_tasks`, in the order asked. `history`: the store's when it answered; what it said to be OPEN is
+    whole under it.
+    """
+
+    states: list[TaskState]
+    history: str | None
 
 
 class Lease:

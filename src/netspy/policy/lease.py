@@ -11,9 +11,7 @@ from netspy.settings import Settings
 class LeaseTimes(NamedTuple):
     """The times of a lease, in seconds. Of leases that never run out, only `duration_s` is None."""
 
-    duration_s: (
-        float | None
-    )  #: the store gives an entry to others when its lease was not renewed for so long; None = never
+    duration_s: float | None  #: one not renewed for so long may go to another node; None = never
     trusted_s: float  #: so long its holder trusts a lease: a little less than the store; `inf` = for ever
     start_margin_s: float  #: a page is not started when less than this is left
     renew_below_s: float  #: a lease is renewed at the heartbeat that finds less than this left

@@ -56,7 +56,8 @@ class TaskSource(Protocol):
 
     holds: bool
     """True: a task is settled when all its requests, those found on its pages included, and their items are done.
-    False: it is settled as soon as its requests are in the frontier, which then looks after them."""
+    False: it is settled as soon as its requests are in the frontier, which then looks after them. That is for a source in
+    the frontier's own store: where the store goes back to an earlier state, the task goes back with its requests."""
 
     reusable: bool
     """True: a task that is to be done again has the token it had (a row's key). So it is not known by its token whether

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from netspy import crash
 from netspy.aside import in_thread
-from netspy.engine.batch.store_calls import PatrolEnded, TableCalls
+from netspy.engine.batch.store_calls import MasterExit, StoreCalls
 from netspy.engine.contract import BatchQueueLike
+from netspy.engine.env import Env
 from netspy.errors import ConfigError, NetspyError
 from netspy.observe.faults import what
-from netspy.observe.throttle import LoggerLike
-from netspy.settings import Settings
 from netspy.tasks.batch_store import BatchStore, FencedError
 from netspy.tasks.master_lock import NotMasterError, read_holder
 
@@ -24,30 +22,21 @@ STOP_S = 3.0
 """For the step under way, and for giving the lock back: a silent server holds up no stop."""
 
 
-class Mastership:
-    """`win` it, `keep` it in a task beside the work, `give_up` at the end."""
+class MasterLock:
+    """`acquire` it, `keep_renewed` in a task beside the work, `release` at the end."""
 
     def __init__(
-        self,
-        store: BatchStore,
-        queue: BatchQueueLike,
-        table: TableCalls,
-        *,
-        name: str,
-        job: str,
-        settings: Settings,
-        once: bool,
-        logger: LoggerLike,
+        self, env: Env, store: BatchStore, queue: BatchQueueLike, calls: StoreCalls, *, job: str, once: bool
     ) -> None:
-        """`name` and `job`: see Patrol. `once`: another master that lives is not stood by for."""
+        """`job`: its namespace, which the task table belongs to. `once`: another master that lives is not stood by for."""
+        self._env = env
+        self._settings = env.settings
+        self._log = env.log
         self._store = store
         self._queue = queue
-        self._table = table
-        self._name = name
+        self._calls = calls
         self._job = job
-        self._settings = settings
         self._once = once
-        self._log = logger
         self._holder: str | None = None  # who has the lock, once it was lost
         self._may_have_lock = False
         self._has_table = False
@@ -57,47 +46,47 @@ class Mastership:
         if self._holder is not None:
             raise NotMasterError(self._holder, 0.0)
 
-    async def win(self) -> None:
-        """Become the master, or stand by until the one there is has gone. Raises ConfigError, PatrolEnded."""
+    async def acquire(self) -> None:
+        """Become the master, or stand by until the one there is has gone. Raises ConfigError, MasterExit."""
         said = False
         over_at = float("inf")  # when the lock of the master there is will be over, unless it is renewed
         self._may_have_lock = True  # also when the answer is lost
         while True:
-            self._table.check_stop()
+            self._calls.check_stop()
             try:
                 fence = await self._queue.acquire()
             except NotMasterError as error:
                 holder = read_holder(error.holder, error.left_s)
-                now = time.monotonic()
+                now = self._env.clock()
                 # A lock that lasts clearly longer than it did has been renewed: its master lives.
                 if self._once and now + error.left_s > over_at + self._settings.HEARTBEAT_INTERVAL / 2:
-                    raise PatrolEnded(
-                        "not_master", f"another master runs for {self._name}: {holder}"
+                    raise MasterExit(
+                        "not_master", f"another master runs for {self._env.name}: {holder}"
                     ) from None
                 over_at = min(over_at, now + error.left_s)
                 if not said:
                     said = True
                     self._log.info(
-                        "another master holds the lock of {}: {}; {}", self._name, holder,
+                        "another master holds the lock of {}: {}; {}", self._env.name, holder,
                         f"it is dead if it doesn't renew it within {holder.left_s:.1f} s" if self._once else "standing by",
                     )  # fmt: skip
-                await self._table.pause(min(self._settings.HEARTBEAT_INTERVAL, max(error.left_s, 0.2)))
+                await self._calls.pause(min(self._settings.HEARTBEAT_INTERVAL, max(error.left_s, 0.2)))
                 continue
             self._holder = None
             await self.take_table()
             fence = await self._fenced(fence)
             if crash.armed:
                 crash.reached("master_elected")
-            self._log.info("master of {} (fencing token {})", self._name, fence)
+            self._log.info("master of {} (fencing token {})", self._env.name, fence)
             return
 
     async def take_table(self) -> None:
         """A table belongs to one job: two would claim each other's tasks and count them as theirs. Raises ConfigError."""
         for_s = max(self._settings.HEARTBEAT_STALE, 3 * self._settings.BATCH_MONITOR_INTERVAL)
-        other = await self._table.call(lambda: self._store.hold_table(self._job, for_s))
+        other = await self._calls.call(lambda: self._store.hold_table(self._job, for_s))
         if other is not None:
             raise ConfigError(
-                f"the task table of {self._name} is in the hands of another job, {other.job}, whose master works on it; "
+                f"the task table of {self._env.name} is in the hands of another job, {other.job}, whose master works on it; "
                 f"give each job a table of its own. (If that master has died: it is forgotten in {other.left_s:.0f} s.)"
             )
         self._has_table = True
@@ -117,9 +106,9 @@ class Mastership:
         return fence
 
     async def _use_fence(self, fence: int) -> None:
-        await self._table.call(lambda: self._store.use_fence(fence))
+        await self._calls.call(lambda: self._store.use_fence(fence))
 
-    async def keep(self) -> None:
+    async def keep_renewed(self) -> None:
         """Renew the lock until cancelled, or until it is another's, which `check` then says."""
         while True:
             await asyncio.sleep(self._settings.HEARTBEAT_INTERVAL)
@@ -131,21 +120,21 @@ class Mastership:
             except NetspyError as error:
                 self._log.warning("the master lock could not be renewed: {}", what(error))
 
-    async def lost(self, error: NotMasterError | FencedError) -> None:
+    async def on_lost(self, error: NotMasterError | FencedError) -> None:
         """The lock is gone: this master froze, or Redis was away, for longer than the lock lasts.
 
-        Raises PatrolEnded where another master is not stood by for, ConfigError where there are two locks.
+        Raises MasterExit where another master is not stood by for, ConfigError where there are two locks.
         """
         if isinstance(error, FencedError) and await self._still_has_lock():
             raise ConfigError(
-                f"another master works on the task table of {self._name} with a lock of its own: one of the same name on "
+                f"another master works on the task table of {self._env.name} with a lock of its own: one of the same name on "
                 "another Redis. Use one Redis for all of a job"
             )
         self._has_table = False  # the other one's, if it is of this job
         whose = str(error) if isinstance(error, FencedError) else read_holder(error.holder).who or "nobody"
-        text = f"the master lock of {self._name} was lost (now: {whose})"
+        text = f"the master lock of {self._env.name} was lost (now: {whose})"
         if self._once and whose != "nobody":
-            raise PatrolEnded("not_master", text) from None
+            raise MasterExit("not_master", text) from None
         self._log.warning("{}; standing by to take it again", text)
 
     async def _still_has_lock(self) -> bool:
@@ -155,7 +144,7 @@ class Mastership:
             return False
         return True
 
-    async def give_up(self) -> None:
+    async def release(self) -> None:
         """The lock and the task table are anybody's, without having to run out."""
         parting: list[tuple[str, Callable[[], Awaitable[Any]], float]] = []
         if self._may_have_lock:

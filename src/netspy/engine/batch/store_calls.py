@@ -1,4 +1,4 @@
-"""A batch master's calls on its task table, and how it is told to stop while one of them, or a pause, lasts."""
+"""A batch master's calls on its task table, and its pauses: a stop ends the waiting in either."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from netspy.aside import SLOW_S, in_thread
-from netspy.engine.contract import Alert
+from netspy.engine.control import Control
+from netspy.engine.env import Env
 from netspy.errors import StoreLostError
-from netspy.observe.throttle import LoggerLike
 from netspy.policy.backoff import Backoff
 
 MasterOutcome = Literal["finished", "nothing_to_do", "stopped", "not_master", "failed", "store_lost"]
 
 
-class PatrolEnded(Exception):  # noqa: N818 - leaves the loop, not an error
+class MasterExit(Exception):  # noqa: N818 - leaves the loop, as SystemExit does, and is no error
     """The master's work is over."""
 
     def __init__(self, outcome: MasterOutcome, reason: str) -> None:
@@ -24,32 +24,24 @@ class PatrolEnded(Exception):  # noqa: N818 - leaves the loop, not an error
         self.reason = reason
 
 
-class TableCalls:
-    """On the loop. `stopped`: why, and by which signal; None until then."""
+class StoreCalls:
+    """On the loop."""
 
-    def __init__(self, logger: LoggerLike, alert: Alert) -> None:
-        self.stopping = asyncio.Event()
-        self.stopped: tuple[str, int | None] | None = None
-        self._log = logger
-        self._alert = alert
+    def __init__(self, env: Env, control: Control) -> None:
+        self._env = env
+        self._control = control
         self._away = False
 
-    def stop(self, reason: str, signal: int | None) -> None:
-        """The first reason counts."""
-        if self.stopped is None:
-            self.stopped = (reason, signal)
-        self.stopping.set()
-
     def check_stop(self) -> None:
-        """Raises PatrolEnded once told to stop."""
-        if self.stopped is not None:
-            raise PatrolEnded("stopped", self.stopped[0])
+        """Raises MasterExit once told to stop."""
+        if self._control.ended is not None:
+            raise MasterExit("stopped", self._control.ended.reason)
 
     async def pause(self, seconds: float) -> None:
-        """Raises PatrolEnded as soon as told to stop."""
+        """Raises MasterExit as soon as told to stop."""
         try:
             async with asyncio.timeout(max(seconds, 0.0)):
-                await self.stopping.wait()
+                await self._control.stopped()
         except TimeoutError:
             pass
         self.check_stop()
@@ -68,15 +60,15 @@ class TableCalls:
                     raise
                 if not self._away:
                     self._away = True
-                    self._alert("batch_store_away", f"{error}; the master tries again until it answers")
+                    self._env.alert("batch_store_away", f"{error}; the master tries again until it answers")
                 await self.pause(backoff.next_s())
             else:
                 if self._away:
                     self._away = False
-                    self._log.info("the task table answers again")
+                    self._env.log.info("the task table answers again")
                 return result
 
     def _say_slow(self) -> None:
-        self._log.warning(
+        self._env.log.warning(
             "the task table has been asked for {:.0f} s and has not answered; the master waits", SLOW_S
         )

@@ -39,7 +39,7 @@ class YieldSite:
     """
 
     __slots__ = (
-        "bypass", "generator", "handed_over", "identity", "label", "ordinal", "refused", "salt", "task", "url",
+        "bypass", "generator", "handed_over", "history", "identity", "label", "ordinal", "refused", "salt", "task", "url",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +62,7 @@ class YieldSite:
         self.generator: Any = None
         self.refused = ""  # why a value was refused, the first one
         self.handed_over = False  # some of its values are in the frontier
+        self.history: str | None = None  # the store's history under which the first of them were put
 
     def where(self) -> str:
         """`Spider.parse (main.py:14), while handling URL`."""

@@ -4,24 +4,34 @@ A task is taken under a lease, `task_requests` draws its requests, and they go t
 them for the task. Then the source is told: at once, or, where it holds tasks to their end (a broker), when the frontier
 says that nothing of the task is left. A node that dies anywhere in between leaves a task that comes back, and requests
 that are known when it does.
+
+A store that went back to an earlier state has no requests of a task either. So the node remembers under which history of
+the store each task was put. Where that is another one than now, the task may be gone: it is turned into requests again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from netspy import crash
 from netspy.engine.control import Control
 from netspy.engine.env import Env
 from netspy.engine.gauge import NodeGauge
 from netspy.engine.parts import TaskParts
-from netspy.engine.tasks.requests import CHUNK, NothingTakenError, TaskRequests, fetch_tasks, split_travelling
+from netspy.engine.tasks.requests import (
+    CHUNK,
+    Drawn,
+    NothingTakenError,
+    TaskRequests,
+    fetch_tasks,
+    split_travelling,
+)
 from netspy.engine.waiting import wait_for_event
 from netspy.errors import SerializationError, SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
-from netspy.messages.entry import NewEntry, TaskMark
+from netspy.messages.entry import TaskMark, TaskState
 from netspy.observe.faults import MAX_TEXT, user_line, what
 from netspy.policy.backoff import backoff_s
 from netspy.raised import failure
@@ -35,6 +45,13 @@ _LONGEST_PAUSE_S = 60.0
 _ALONE_AT = (
     3  # the delivery from which on a task comes alone; only what died with its node then counts against it
 )
+
+
+class _Put(NamedTuple):
+    """A task whose requests are in the frontier, and the store's history under which they were put."""
+
+    task: Task
+    history: str | None
 
 
 class Feeder:
@@ -74,8 +91,9 @@ class Feeder:
         self._stopping = False
         self.tasks: list[asyncio.Task[None]] = []
         self._in_hand: dict[str, Task] = {}  # taken, not all requests in the frontier yet
-        self._held: dict[str, Task] = {}  # in the frontier, and the source wants to know of the end
-        self._later: list[tuple[float, Task]] = []  # task_requests raised: tried again
+        self._held: dict[str, _Put] = {}  # in the frontier, and the source wants to know of the end
+        # task_requests raised, or the store went back to an earlier state: drawn again at that time
+        self._later: list[tuple[float, Task]] = []
         self._tries: dict[str, int] = {}
         self._empty_polls = 0
         self._fetch_errors = 0
@@ -127,7 +145,11 @@ class Feeder:
             await self._source.release(left)
 
     def _all_in_hand(self) -> list[Task]:
-        return [*self._in_hand.values(), *(task for _, task in self._later), *self._held.values()]
+        return [
+            *self._in_hand.values(),
+            *(task for _, task in self._later),
+            *(put.task for put in self._held.values()),
+        ]
 
     # -- the two tasks ---------------------------------------------------------------------------------------
 
@@ -186,13 +208,18 @@ class Feeder:
         tokens = list(self._held)
         for at in range(0, len(tokens), CHUNK):
             some = tokens[at : at + CHUNK]
-            still = await self._frontier.open_tasks(some)
-            ended = [self._held[token] for token, is_open in zip(some, still, strict=True) if not is_open]
+            puts = [self._held[token] for token in some]
+            states, history = await self._frontier.open_tasks(_asked(puts))
+            for (task, _), state in zip(puts, states, strict=True):
+                if state == TaskState.OPEN:
+                    self._held[task.token] = _Put(task, history)
+            ended = _in_state(TaskState.ENDED, puts, states)
             if ended:
                 await self._source.settled(ended)
                 for task in ended:
                     self._held.pop(task.token, None)
                 self._control.wake()
+            self._draw_again(_in_state(TaskState.LOST, puts, states))
 
     def _ahead(self) -> bool:
         return (
@@ -250,77 +277,99 @@ class Feeder:
 
     def _due(self) -> list[Task]:
         now = self._clock()
-        due = [task for at, task in self._later if at <= now]
-        if due:
-            self._later = [(at, task) for at, task in self._later if at > now]
-            self._remember(due)
-        return due
+        due = [entry for entry in self._later if entry[0] <= now][: self._settings.TASK_BATCH_SIZE]
+        for entry in due:
+            self._later.remove(entry)
+        tasks = [task for _, task in due]
+        self._remember(tasks)
+        return tasks
 
     # -- feeding ---------------------------------------------------------------------------------------------
 
     async def _feed(self, tasks: Sequence[Task]) -> None:
         if getattr(self._source, "reusable", False):
             tasks = await self._without_open(tasks)
-        entries: list[NewEntry] = []
-        fed: list[Task] = []
+        fed: list[Drawn] = []
         since = self._clock()
         for at in range(0, len(tasks), _AT_A_TIME):
             if self._stopping:
                 return  # what was drawn and not put is still in hand, and goes back with the rest
-            for task, requests in await asyncio.gather(
-                *(self._draw(task) for task in tasks[at : at + _AT_A_TIME])
-            ):
-                if requests is not None:
-                    entries += requests
-                    fed.append(task)
+            drawn = await asyncio.gather(*(self._draw(task) for task in tasks[at : at + _AT_A_TIME]))
+            fed += [one for one in drawn if one is not None]
             late = self._clock() - since >= _GATHER_S or at + _AT_A_TIME >= len(tasks)
-            if fed and (late or len(entries) >= CHUNK):
-                await self._put(entries, fed)
-                entries, fed, since = [], [], self._clock()
+            if fed and (late or sum(len(one.requests) for one in fed) >= CHUNK):
+                await self._put(fed)
+                fed, since = [], self._clock()
 
-    async def _put(self, entries: Sequence[NewEntry], fed: Sequence[Task]) -> None:
+    async def _put(self, fed: Sequence[Drawn]) -> None:
         """All requests of these tasks, or the last ones, in one step; then the source is told."""
-        await self._outbox.put(entries, tasks=[self._requests.mark(task) for task in fed])
+        entries = [entry for one in fed for entry in one.requests]
+        marks = [self._requests.mark(one.task, history=one.history) for one in fed]
+        history = await self._outbox.put(entries, tasks=marks)
         self._gauge.fed += len(entries)
         if crash.armed:
             crash.reached("after_task_put")
-        await self._handed_over(fed)
+        puts = [_Put(one.task, one.history or history) for one in fed]
+        now = self._frontier.history
+        await self._handed_over([put for put in puts if put.history == now])
+        self._draw_again([put.task for put in puts if put.history != now])
 
     async def _without_open(self, tasks: Sequence[Task]) -> list[Task]:
         """Tasks whose requests are all in the frontier, put there by a node that is gone, need no more than holding."""
-        states = await self._frontier.open_tasks([task.token for task in tasks])
-        known = [task for task, state in zip(tasks, states, strict=True) if state == 1]
-        if known:
-            await self._handed_over(known)
-        return [task for task, state in zip(tasks, states, strict=True) if state != 1]
+        states, history = await self._frontier.open_tasks([(task.token, None) for task in tasks])
+        known = [task for task, state in zip(tasks, states, strict=True) if state == TaskState.OPEN]
+        await self._handed_over([_Put(task, history) for task in known])
+        return [task for task, state in zip(tasks, states, strict=True) if state != TaskState.OPEN]
 
-    async def _handed_over(self, fed: Sequence[Task]) -> None:
-        for task in fed:
+    async def _handed_over(self, puts: Sequence[_Put]) -> None:
+        if not puts:
+            return
+        lost: list[Task] = []
+        if self._source.holds:
+            self._held.update((put.task.token, put) for put in puts)
+        else:
+            await self._source.settled([put.task for put in puts])
+            # The store may have gone back before the source, which is in it, heard of the end: to a state in which
+            # the task was taken and not put.
+            states, _ = await self._frontier.open_tasks(_asked(puts))
+            lost = _in_state(TaskState.LOST, puts, states)
+        for task, _ in puts:
             self._tries.pop(task.token, None)
-            if self._source.holds:
-                self._held[task.token] = task
-        if not self._source.holds:
-            await self._source.settled(fed)
-        for task in fed:
             self._in_hand.pop(task.token, None)
+        self._draw_again(lost)
         self._control.wake()
 
-    async def _draw(self, task: Task) -> tuple[Task, list[NewEntry] | None]:
+    def _draw_again(self, tasks: Sequence[Task]) -> None:
+        """These were put before the store went back to an earlier state, or while it did. They stay this node's: the
+        source may have forgotten them too.
+        """
+        for task in tasks:
+            self._in_hand.pop(task.token, None)
+            self._held.pop(task.token, None)
+            self._later.append((self._clock(), task))
+        if tasks:
+            self._wake.set()
+            self._log.warning(
+                "the store went back to an earlier state: {} task(s) whose requests may be gone are turned into requests "
+                "again",
+                len(tasks),
+            )
+
+    async def _draw(self, task: Task) -> Drawn | None:
         """The requests of a task; all but the last chunk of them are in the frontier already. None: there are none."""
         if self._counts_deaths and task.deliveries >= _ALONE_AT + self._settings.SPIDER_MAX_DELIVERIES:
             why = f"its node died {task.deliveries - 1} times before it was turned into requests"
             self._throttled.error("poison", f"{self._spider.name}: task {str(task.value)[:MAX_TEXT]}: {why}")
             self._counters.inc("poisoned")
             await self._fail(task, why, "poison")
-            return task, None
+            return None
         try:
-            return task, await self._requests.requests_of(task)
+            return await self._requests.requests_of(task)
         except NothingTakenError as error:  # said already, and it will not get better
             await self._fail(task, str(error), "task_requests")
-            return task, None
         except BaseException as caught:
             await self._raised(task, failure(caught))
-            return task, None
+        return None
 
     async def _raised(self, task: Task, error: Exception) -> None:
         tries = self._tries[task.token] = self._tries.get(task.token, 0) + 1
@@ -347,3 +396,11 @@ class Feeder:
         self._tries.pop(task.token, None)
         self._in_hand.pop(task.token, None)
         self._control.wake()
+
+
+def _asked(puts: Sequence[_Put]) -> list[tuple[str, str | None]]:
+    return [(put.task.token, put.history) for put in puts]
+
+
+def _in_state(wanted: TaskState, puts: Sequence[_Put], states: Sequence[TaskState]) -> list[Task]:
+    return [put.task for put, state in zip(puts, states, strict=True) if state == wanted]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from netspy.engine.control import Control
 from netspy.engine.env import Env
@@ -30,6 +30,16 @@ _PAUSE_S = 0.05
 
 class NothingTakenError(SpiderError):
     """A task yielded something, and nothing of it could be taken."""
+
+
+class Drawn(NamedTuple):
+    """The last requests of a task. `history`: the store's history under which the ones before them were put; None when
+    these are all.
+    """
+
+    task: Task
+    requests: list[NewEntry]
+    history: str | None
 
 
 class TaskRequests:
@@ -61,7 +71,7 @@ class TaskRequests:
         self.pool = pool
         self._said_nothing = False
 
-    async def requests_of(self, task: Task) -> list[NewEntry]:
+    async def requests_of(self, task: Task) -> Drawn:
         """The last requests of a task; all before them are in the frontier already. Raises what the user's code raises,
         NothingTakenError.
         """
@@ -83,7 +93,7 @@ class TaskRequests:
             raise NothingTakenError(origin.refused)
         if self._parts.reported and not (out.children or origin.handed_over or reported):
             self._say_silent(task)
-        return out.children
+        return Drawn(task, out.children, origin.history)
 
     def _say_silent(self, task: Task) -> None:
         if not self._said_nothing:
@@ -94,10 +104,10 @@ class TaskRequests:
                 self._spider.name, str(task.value)[:MAX_TEXT],
             )  # fmt: skip
 
-    def mark(self, task: Task, *, fed: bool = True) -> TaskMark:
-        """What the frontier is told of a task with its requests; `fed`: these were the last ones."""
+    def mark(self, task: Task, *, fed: bool = True, history: str | None = None) -> TaskMark:
+        """What the frontier is told of a task with its requests; `fed`: these were the last ones. `history`: as in Drawn."""
         closing, only_failed = self.closing(task)
-        return TaskMark(task.token, fed, closing, only_failed)
+        return TaskMark(task.token, fed, closing, only_failed, history)
 
     def closing(self, task: Task, failures: str = "") -> tuple[NewEntry | None, bool]:
         """The request that tells of a task's end (None: nobody wants to know), and whether only of a failure."""
@@ -171,7 +181,8 @@ class TaskRequests:
         """A part of a task's requests: the task stays open until the rest is there too."""
         origin.handed_over = True
         self._keep_rows(out)
-        await self.outbox.put(out.children, tasks=[self.mark(task, fed=False)])
+        history = await self.outbox.put(out.children, tasks=[self.mark(task, fed=False)])
+        origin.history = origin.history or history
         self._gauge.fed += len(out.children)
         while not self._control.stopping and self._gauge.is_ahead(self._ahead):  # noqa: ASYNC110 - another task's number
             await asyncio.sleep(_PAUSE_S)

@@ -21,6 +21,7 @@ from netspy.messages.entry import (
     Counts,
     Lease,
     NewEntry,
+    OpenTasks,
     Reclaimed,
     SeedGrant,
     SeedState,
@@ -144,10 +145,10 @@ class MemoryFrontier:
             self._queue.push(closing.site, (_FIRST, self._seq, closing.payload))
             self._tasks.arrived(self._seq, f"!{failures}")
 
-    async def open_tasks(self, tasks: Sequence[str]) -> list[int]:
-        """See the contract."""
+    async def open_tasks(self, tasks: Sequence[tuple[str, str | None]]) -> OpenTasks:
+        """See the contract. Nothing is ever lost."""
         with self._lock:
-            return [self._tasks.state(task) for task in tasks]
+            return OpenTasks([self._tasks.state(task) for task, _ in tasks], None)
 
     def _check_seeder(self, seed_token: str | None) -> None:
         if seed_token is not None and not self._seed.held_by(seed_token):

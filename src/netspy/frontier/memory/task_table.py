@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from netspy.messages.entry import TaskState
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -34,10 +36,10 @@ class TaskTable:
     def __len__(self) -> int:
         return len(self._open)
 
-    def state(self, task: str) -> int:
-        """0 = nothing is left of it, 1 = it has requests, 2 = it is still being turned into them."""
+    def state(self, task: str) -> TaskState:
+        """What is left of a task."""
         known = self._open.get(task)
-        return 0 if known is None else 1 if known.fed else 2
+        return TaskState.ENDED if known is None else TaskState.OPEN if known.fed else TaskState.FEEDING
 
     def of(self, seq: int) -> str:
         """The task of an entry, ''  when it has none."""

@@ -66,6 +66,15 @@ class DedupPlan(NamedTuple):
         return self.bloom.layout if self.kind == "bloom" else ""
 
 
+class Mark(NamedTuple):
+    """What a put says of a task: see `TaskMark`. `closing`: its text, or b""; `history`: that of its first requests."""
+
+    task: str
+    fed: bool
+    closing: bytes
+    history: str
+
+
 def script(name: str) -> Script:
     """A script of the frontier."""
     return load(FOLDER, name)
@@ -135,15 +144,15 @@ class Calls:
         self,
         entries: Sequence[WireEntry],
         seed_token: str | None,
-        marks: Sequence[tuple[str, bool, bytes]] = (),
+        marks: Sequence[Mark] = (),
     ) -> NodeCall:
-        """Deduplicate and enqueue. `marks`: (task, fed, closing text or b"")."""
+        """Deduplicate and enqueue."""
         args: list[Arg] = [*self._dedup_args, seed_token or "", len(entries)]
         for entry in entries:
             args += [entry.id, entry.site, priority_text(entry.priority), entry.body]
         args.append(len(marks))
-        for task, fed, closing in marks:
-            args += [task, int(fed), closing]
+        for task, fed, closing, history in marks:
+            args += [task, int(fed), closing, history]
         return NodeCall(script("put"), self._put_keys, args)
 
     def settle(
@@ -215,9 +224,12 @@ class Calls:
         args += [int(self.lease.duration_s is None), cursor, SWEEP_LOOK, SWEEP_MOVE, mode, up_to, held]
         return NodeCall(script("sweep"), self._expiry_keys, args)
 
-    def opened(self, tasks: Sequence[str]) -> Call:
-        """Which tasks still have requests."""
-        return Call(script("opened"), [self.keys.tasks], ["", *tasks])
+    def opened(self, tasks: Sequence[tuple[str, str | None]]) -> NodeCall:
+        """Which tasks still have requests: (task, history under which it was put or None)."""
+        args: list[Arg] = []
+        for task, history in tasks:
+            args += [task, history or ""]
+        return NodeCall(script("opened"), self._node_keys(self.keys.tasks), args)
 
     def forget(self, whose: str, *, own: bool, gone: bool = False) -> NodeCall:
         """Remove a node's record. `gone`: its death is certain, whatever its heartbeat."""

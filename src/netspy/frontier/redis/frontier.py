@@ -23,7 +23,15 @@ from netspy.frontier.redis.membership import Clocks
 from netspy.frontier.redis.seed_lock import SeedLock
 from netspy.frontier.redis.session import Events, Session
 from netspy.frontier.redis.writes import ENTRIES_PER_CALL, Writes
-from netspy.messages.entry import Claimed, Counts, Lease, NewEntry, TaskMark
+from netspy.messages.entry import (
+    Claimed,
+    Counts,
+    Lease,
+    NewEntry,
+    OpenTasks,
+    TaskMark,
+    TaskState,
+)
 from netspy.policy.bloom import MAX_LAYER_BYTES
 from netspy.policy.failed_record import pack_failed
 from netspy.redisio.keys import RunKeys
@@ -253,12 +261,13 @@ class RedisFrontier:
             tasks_failed=int(reply[14]),
         )
 
-    async def open_tasks(self, tasks: Sequence[str]) -> list[int]:
+    async def open_tasks(self, tasks: Sequence[tuple[str, str | None]]) -> OpenTasks:
         """See the contract."""
         if not tasks:
-            return []
+            return OpenTasks([], self.history)
         reply = await self._session.call(self._calls.opened(tasks))
-        return [digit - 48 for digit in reply]
+        self._session.follow(reply[2])
+        return OpenTasks([TaskState(digit - 48) for digit in reply[1]], reply[2].decode())
 
     # -- items
 

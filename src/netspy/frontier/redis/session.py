@@ -39,16 +39,16 @@ OLD_RUNS_PER_START = 20
 
 
 class Events(NamedTuple):
-    """What the frontier reports, on the loop; None = nobody wants to know."""
+    """What the frontier reports, on the loop; None = nobody wants to know.
 
-    on_fill: Callable[[float], None] | None = None  #: the rate at which a Bloom filter is full
-    on_outage: Callable[[bool, float], None] | None = (
-        None  #: whether the server is away; seconds, when it is back
-    )
-    on_full: Callable[[bool], None] | None = None  #: whether the server is at maxmemory
-    on_unreadable: Callable[[int], None] | None = (
-        None  #: how many entries were moved to the failed list unread
-    )
+    `on_fill(rate)`: a Bloom filter is filling. `on_outage(away, seconds)`: the server went away, or is back after so long.
+    `on_full(full)`: the server is at maxmemory, or no longer. `on_unreadable(count)`: entries went to the failed list unread.
+    """
+
+    on_fill: Callable[[float], None] | None = None
+    on_outage: Callable[[bool, float], None] | None = None
+    on_full: Callable[[bool], None] | None = None
+    on_unreadable: Callable[[int], None] | None = None
 
 
 class Session:

@@ -97,9 +97,8 @@ def check_joined(reply: list[Any], ns: str, owner: Owner, layout: str) -> Joined
     if status == "OWNER":
         raise ConfigError(
             f"the Redis namespace {ns} belongs to the {rest[1]} class {rest[0]}, and this is the {owner.kind} "
-            f"class {owner.name}; give this "
-            f"spider its own redis_key, or, when the class was renamed, start it once with take_over=True or "
-            "--take-over (or clear the job with `netspy reset`)"
+            f"class {owner.name}; give this spider its own redis_key, or, when the class was renamed, start it once "
+            "with take_over=True or --take-over (or clear the job with `netspy reset`)"
         )
     if status == "VERSION":
         raise ConfigError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.frontier.contract import SeedLockLostError
 from netspy.frontier.dedup import ConfirmedCache, FillWatch, RequestFilter, maybe_await
+from netspy.frontier.redis.calls import Mark
 from netspy.frontier.redis.entry_format import WireEntry
 from netspy.frontier.redis.membership import NotSeederError
 from netspy.messages.entry import NewEntry, Settled, Settlement, TaskMark
@@ -79,9 +80,10 @@ class Writes:
         """
         session = self._session
         flags: list[bool] = []
+        history = self._session.shared.history
         sent = pieces(entries) or ([()] if tasks else [])
         for number, piece in enumerate(sent, 1):
-            marks = self._marks(tasks, last=number == len(sent))
+            marks = self._marks(tasks, history, last=number == len(sent))
             fresh = await self._fresh(piece, cached=seed_token is None)
             chosen = [self._packed(e) for e, new in zip(piece, fresh, strict=True) if new]
             if not chosen and seed_token is None and not marks:
@@ -99,14 +101,14 @@ class Writes:
             flags += [new and next(answer) == 49 for new in fresh]
         return flags
 
-    def _marks(self, tasks: Sequence[TaskMark], *, last: bool) -> list[tuple[str, bool, bytes]]:
+    def _marks(self, tasks: Sequence[TaskMark], history: str, *, last: bool) -> list[Mark]:
         marks = []
         for mark in tasks:
             text = b""
             if mark.closing is not None:
                 closing = self._packed(mark.closing)
                 text = (b"f" if mark.only_failed else b"a") + closing.site.encode() + closing.payload
-            marks.append((mark.task, mark.fed and last, text))
+            marks.append(Mark(mark.task, mark.fed and last, text, mark.history or history))
         return marks
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:

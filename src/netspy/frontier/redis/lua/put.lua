@@ -5,11 +5,14 @@ KEYS    1 meta   2 nodes   3 beats   4 z_requests   5 lock:seed   6 tasks   7 cl
         10 dedup set   11… layers
 ARGV    1 now   2 epoch   3 node   4 lifetime   5 op   6 dedup kind (none, set, bloom)   7 dedup lifetime
         8 layout line   9 seed token or ''   10 number of entries   then for each: id, site, priority, body
-        then the number of tasks, and for each: task, 1 when these are its last requests, closing text or ''
+        then the number of tasks, and for each: task, 1 when these are its last requests, closing text or '', the history
+        under which its first requests were put, or ''
 RETURN  {'OK', flags, history, count}   flags: one digit per entry, 1 = queued, 0 = a repeat; count: fingerprints known
         {'AGAIN', flags, history}       this op was done before
         {'STALEOP', last}  {'NOTREG'}  {'LOST'}   nothing was changed
         {'NOTSEEDER'}                   the seeding lock is somebody else's
+A task whose first requests were put under another history is still being turned into requests after its last ones: some
+may be gone.
 Fails whole when memory is full: HINCRBY is its first write.
 ]]
 --@include common
@@ -28,7 +31,7 @@ if ARGV[9] ~= '' then
 end
 local n = tonumber(ARGV[10])
 local marks = tonumber(ARGV[11 + 4 * n])
-if not marks or #ARGV ~= 11 + 4 * n + 3 * marks then
+if not marks or #ARGV ~= 11 + 4 * n + 4 * marks then
   return redis.error_reply('NETSPYARGS put got ' .. #ARGV .. ' arguments for ' .. n .. ' entries')
 end
 local bad = wrong_type(KEYS[4], 'zset') or wrong_type(KEYS[6], 'hash') or wrong_type(KEYS[7], 'hash')
@@ -57,12 +60,14 @@ for i = 11, 10 + 4 * n, 4 do
 end
 add_all(KEYS[4], add)
 local count = known.finish()
-for i = 12 + 4 * n, #ARGV, 3 do
-  task_named(KEYS[6], ARGV[i])[3] = ARGV[i + 1] == '1' and 0 or 1
+local history = history_of(KEYS[1])
+for i = 12 + 4 * n, #ARGV, 4 do
+  local all_here = ARGV[i + 3] == '' or ARGV[i + 3] == history
+  task_named(KEYS[6], ARGV[i])[3] = ARGV[i + 1] == '1' and all_here and 0 or 1
   if ARGV[i + 2] ~= '' then redis.call('HSET', KEYS[7], ARGV[i], ARGV[i + 2]) end
 end
 write_tasks(KEYS[6], KEYS[7], KEYS[1], KEYS[4], ARGV[4])
 local answer = table.concat(flags)
 remember_write(op, answer)
 keep(ARGV[4], KEYS[1], KEYS[2], KEYS[4])
-return {'OK', answer, history_of(KEYS[1]), count}
+return {'OK', answer, history, count}

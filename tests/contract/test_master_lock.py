@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from loguru import logger
 from task_tables import fill
 
 from netspy.core.batch_store import SqlBatchStore
-from netspy.engine.batch.lock import Mastership
-from netspy.engine.batch.store_calls import TableCalls
+from netspy.engine.batch.lock import MasterLock
+from netspy.engine.batch.store_calls import StoreCalls
+from netspy.engine.control import Control
 from netspy.errors import StoreLostError
 from netspy.policy.run_scope import run_scope
 from netspy.settings import Settings
 from netspy.tasks.batch_queue import BatchQueue
 from netspy.tasks.batch_store import FencedError
+from support.engine import Lines, env_of
 
 
 class AnswersGetLost(SqlBatchStore):
@@ -47,23 +48,17 @@ async def queue(redis_url):
     await made.close()
 
 
-def mastership(store, queue):
-    return Mastership(
-        store,
-        queue,
-        TableCalls(logger, lambda kind, text: None),
-        name="Crawl",
-        job="redis://test/Crawl",
-        settings=Settings(),
-        once=True,
-        logger=logger,
+def lock_of(store, queue):
+    env = env_of(name="Crawl")
+    return MasterLock(
+        env, store, queue, StoreCalls(env, Control(Lines())), job="redis://test/Crawl", once=True
     )
 
 
 async def test_lost_answers_of_the_task_table_make_a_master_all_the_same(store, queue):
     store.left = 3
-    master = mastership(store, queue)
-    await master.win()
+    lock = lock_of(store, queue)
+    await lock.acquire()
     assert store.left == 0
     with pytest.raises(FencedError) as refused:
         store.use_fence(store.fence_token)
@@ -71,4 +66,4 @@ async def test_lost_answers_of_the_task_table_make_a_master_all_the_same(store, 
         "what the store writes with is what the table has seen last"
     )
     await queue.renew()
-    await master.give_up()
+    await lock.release()

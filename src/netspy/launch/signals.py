@@ -1,8 +1,9 @@
-"""What SIGINT and SIGTERM do from the end of a run's work until its process is gone.
+"""What SIGINT and SIGTERM do, from a run's start until its process is gone.
 
-While a run works, its event loop (or a fleet's parent) heeds them. Python's own handlers would take over when that ends:
-a second press then is a KeyboardInterrupt in the middle of the summary, or a death by the signal after a last line that
-told another exit code. So they stay in hand:
+Before there is an event loop they raise StopRequested where something blocks (`raise_on_stop_signal`). While the run
+works, its loop (`install_stop_handlers`) or a fleet's parent handles them: the first begins a graceful stop, the second
+ends the process. Python's own handlers would take over when that ends: a second press then is a KeyboardInterrupt in the
+middle of the summary, or a death by the signal after a last line that told another exit code. So ExitSignals has them:
 
 - until the last line is written a second signal is what it always is, the end at once;
 - after it the process is as good as gone: a further signal changes nothing, unless something holds the process up for
@@ -12,6 +13,7 @@ told another exit code. So they stay in hand:
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import signal
@@ -25,12 +27,12 @@ from types import CodeType, FrameType
 from typing import Any
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
-_PATIENCE_S = 1.0
+_EXIT_S = 1.0
 """How long after the last line a process may take to end by itself while it is told to stop."""
 
 
-class StopTold(BaseException):
-    """A signal asked to stop while `interrupting` was on. Not an Exception: nobody on the way may take it for a failure."""
+class StopRequested(BaseException):
+    """A signal asked to stop in a `raise_on_stop_signal` block. Not an Exception: nobody on the way may take it for a failure."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -38,16 +40,16 @@ class StopTold(BaseException):
 
 
 @contextmanager
-def interrupting() -> Iterator[None]:
-    """SIGINT and SIGTERM raise StopTold in the block: for calls that block before there is a loop. Main thread only."""
+def raise_on_stop_signal() -> Iterator[None]:
+    """SIGINT and SIGTERM raise StopRequested in the block: for calls that block before there is a loop. Main thread only."""
     if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         yield
         return
 
-    def tell(number: int, _frame: FrameType | None) -> None:
-        raise StopTold(number)
+    def handle(number: int, _frame: FrameType | None) -> None:
+        raise StopRequested(number)
 
-    before = {number: signal.signal(number, tell) for number in _NUMBERS}
+    before = {number: signal.signal(number, handle) for number in _NUMBERS}
     try:
         yield
     finally:
@@ -55,8 +57,40 @@ def interrupting() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-class Stops:
-    """The signals of one run. Made before it begins, in the main thread; elsewhere it does nothing."""
+def install_stop_handlers(
+    stop: Callable[[str, int], None], forced: Callable[[], None]
+) -> tuple[list[int], Callable[[], None]]:
+    """While an event loop works: the first signal calls `stop`, the second `forced`, which has to end the process.
+
+    `stop` gets the signal's name, for people, and its number. Returns the signals so far, and what removes the handlers.
+    To be called on the loop. In another thread than the main one, and on Windows, nothing is installed.
+    """
+    seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
+        return seen, lambda: None
+    loop = asyncio.get_running_loop()
+
+    def handle(number: signal.Signals) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            forced()
+        else:
+            stop("Ctrl-C (SIGINT)" if number == signal.SIGINT else number.name, int(number))
+
+    for number in _NUMBERS:
+        loop.add_signal_handler(number, handle, number)
+    # A fleet's parent blocks them while it forks, so that none comes before there is a handler.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _NUMBERS)
+
+    def uninstall() -> None:
+        for number in _NUMBERS:
+            loop.remove_signal_handler(number)
+
+    return seen, uninstall
+
+
+class ExitSignals:
+    """The signals of one run after its work. Made before it begins, in the main thread; elsewhere it does nothing."""
 
     def __init__(self) -> None:
         self._mine = threading.current_thread() is threading.main_thread() and sys.platform != "win32"
@@ -65,7 +99,7 @@ class Stops:
         self._count = 0
         self._exit: weakref.ref[SystemExit] | None = None
         self._code = 0
-        self._told_at = 0.0
+        self._last_line_at = 0.0
         self._root: CodeType | None = None
         if self._mine:
             self._before = {number: signal.getsignal(number) for number in _NUMBERS}
@@ -77,19 +111,19 @@ class Stops:
             self._forced = forced
             self._take(self._held)
 
-    def told(self, leaving: SystemExit) -> None:
-        """The last line is about to be written, and `leaving` raised. Call `release` when it isn't."""
+    def on_last_line(self, leaving: SystemExit) -> None:
+        """The last line is about to be written, and `leaving` raised. Call `restore` when it isn't."""
         if self._mine and self._count:
             self._exit = weakref.ref(leaving)
             self._code = int(leaving.code or 0)
-            self._told_at = time.monotonic()
+            self._last_line_at = time.monotonic()
             self._root = _root(sys._getframe()).f_code  # noqa: SLF001 - what signal handlers are given
             self._take(self._late)
             atexit.register(self._at_exit)
         else:
-            self.release()
+            self.restore()
 
-    def release(self) -> None:
+    def restore(self) -> None:
         """The handlers from before the run."""
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
@@ -109,9 +143,9 @@ class Stops:
         on_its_way = self._exit is not None and self._exit() is not None
         if not on_its_way and frame is not None and _root(frame).f_code is self._root:
             # The program that caught the SystemExit goes on, and this is its own affair.
-            self.release()
+            self.restore()
             os.kill(os.getpid(), number)
-        elif time.monotonic() - self._told_at > _PATIENCE_S:
+        elif time.monotonic() - self._last_line_at > _EXIT_S:
             os._exit(self._code)
 
     def _at_exit(self) -> None:

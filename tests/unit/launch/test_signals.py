@@ -1,4 +1,4 @@
-"""A start that blocks before there is a loop: a signal ends it, and heeding is as before afterwards."""
+"""A start that blocks before there is a loop: a signal ends it, and the handlers are as before afterwards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from netspy.launch.stops import StopTold, interrupting
+from netspy.launch.signals import StopRequested, raise_on_stop_signal
 
 
 def block_until(number: int) -> None:
@@ -22,7 +22,7 @@ def block_until(number: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_signal_ends_what_blocks(number):
     before = signal.getsignal(number)
-    with interrupting(), pytest.raises(StopTold) as told:
+    with raise_on_stop_signal(), pytest.raises(StopRequested) as told:
         block_until(number)
     assert told.value.number == number
     assert signal.getsignal(number) is before
@@ -32,7 +32,7 @@ def test_in_another_thread_nothing_changes():
     before, seen = signal.getsignal(signal.SIGTERM), []
 
     def look() -> None:
-        with interrupting():
+        with raise_on_stop_signal():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=look)
