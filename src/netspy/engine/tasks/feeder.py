@@ -74,7 +74,7 @@ class Feeder:
         self._parts = parts
         self._source = parts.source
         self._counts_deaths = getattr(parts.source, "counts_deaths", False)
-        self._spider = parts.spider
+        self._name = env.name
         self._settings = env.settings
         self._control = control
         self._frontier = frontier
@@ -258,7 +258,7 @@ class Feeder:
     def _fetch_failed(self, error: Exception) -> None:
         self._fetch_errors += 1
         self._counters.inc("callback_error")
-        text = f"{self._spider.name}.fetch_tasks ({user_line(error)}) raised {what(error)}"
+        text = f"{self._name}.fetch_tasks ({user_line(error)}) raised {what(error)}"
         self._throttled.error("fetch_tasks", text)
         if self._fetch_errors > self._settings.SPIDER_MAX_RETRY_TIMES and not self._keep_alive:
             self._control.stop(f"{text}, {self._fetch_errors} times in a row", "failed")
@@ -268,7 +268,7 @@ class Feeder:
         good, trouble = split_travelling(rows)
         for why in trouble:
             self._counters.fail("fetch_tasks")
-            self._throttled.error("travel", f"{self._spider.name}.fetch_tasks: {why}; it is left out")
+            self._throttled.error("travel", f"{self._name}.fetch_tasks: {why}; it is left out")
         return good
 
     def _remember(self, tasks: Sequence[Task]) -> None:
@@ -359,7 +359,7 @@ class Feeder:
         """The requests of a task; all but the last chunk of them are in the frontier already. None: there are none."""
         if self._counts_deaths and task.deliveries >= _ALONE_AT + self._settings.SPIDER_MAX_DELIVERIES:
             why = f"its node died {task.deliveries - 1} times before it was turned into requests"
-            self._throttled.error("poison", f"{self._spider.name}: task {str(task.value)[:MAX_TEXT]}: {why}")
+            self._throttled.error("poison", f"{self._name}: task {str(task.value)[:MAX_TEXT]}: {why}")
             self._counters.inc("poisoned")
             await self._fail(task, why, "poison")
             return None
@@ -373,7 +373,7 @@ class Feeder:
 
     async def _raised(self, task: Task, error: Exception) -> None:
         tries = self._tries[task.token] = self._tries.get(task.token, 0) + 1
-        text = f"{self._spider.name}.task_requests ({user_line(error)}) raised {what(error)}"
+        text = f"{self._name}.task_requests ({user_line(error)}) raised {what(error)}"
         self._throttled.error(text, f"{text}, for task {str(task.value)[:MAX_TEXT]}")
         self._counters.inc("callback_error")
         if isinstance(error, StoreLostError):

@@ -62,9 +62,9 @@ class TaskRequests:
         self._log = env.log
         self._control = control
         self._gauge = gauge
-        self._spider = parts.spider
         self._parts = parts
         self._reusable = getattr(parts.source, "reusable", False)
+        self._spider = parts.spider
         self.outbox = outbox
         self._items = items
         self._collector = collector
