@@ -25,8 +25,7 @@ from netspy.policy.backoff import Backoff
 
 if TYPE_CHECKING:
     from netspy.engine.contract import DeadLettersLike, ItemWriter
-    from netspy.observe.counters import Counters
-    from netspy.settings import Settings
+    from netspy.engine.env import Env
     from netspy.tasks.contract import Backlog, Task, TaskSource
 
 T = TypeVar("T")
@@ -50,30 +49,29 @@ class Consumer:
 
     def __init__(
         self,
+        env: Env,
         source: TaskSource,
         writer: ItemWriter,
         letters: DeadLettersLike,
-        settings: Settings,
         *,
-        counters: Counters,
-        logger: Any,
         table: str,
         clean: Clean | None = None,
         once: bool = False,
     ) -> None:
         """`table` is that of rows which name none. `once`: end when nothing is left."""
+        self._clock = env.clock
+        self._settings = env.settings
+        self._counters = env.counters
+        self._log = env.log
         self._source = source
         self._writer = writer
         self._letters = letters
-        self._settings = settings
-        self._counters = counters
-        self._log = logger
         self._table = table
         self._clean = clean
         self._once = once
         self._stop = asyncio.Event()
         self._over_at = float("inf")  # once told to stop
-        self._said = time.monotonic()
+        self._said = self._clock()
         self._cleaning = SerialThread("netspy-clean")
         self._unreadable = 0  # that the source has told of by now
         self._stuck = False
@@ -85,13 +83,13 @@ class Consumer:
         given back: the queue keeps rows better than this machine's dead letters do.
         """
         if not self._stop.is_set():
-            self._over_at = time.monotonic() + self._settings.SPIDER_STOP_TIMEOUT
+            self._over_at = self._clock() + self._settings.SPIDER_STOP_TIMEOUT
         self._stop.set()
         self._source.give_up_waiting()
 
     def _left_s(self) -> float | None:
         """For the goodbye; None when nobody waits for the end."""
-        return max(self._over_at - time.monotonic(), _ANSWER_S) if self._stop.is_set() else None
+        return max(self._over_at - self._clock(), _ANSWER_S) if self._stop.is_set() else None
 
     async def run(self) -> None:
         """Until it is stopped, or with `once` nothing is left. Raises ConfigError, StoreLostError."""
@@ -272,9 +270,9 @@ class Consumer:
 
     async def _progress(self) -> None:
         every_s = self._settings.METRICS_LOG_INTERVAL
-        if not every_s or time.monotonic() - self._said < every_s:
+        if not every_s or self._clock() - self._said < every_s:
             return
-        self._said = time.monotonic()
+        self._said = self._clock()
         left: Backlog = await self._source.backlog()
         counts = self._counters.own()
         self._log.info(

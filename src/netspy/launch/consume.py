@@ -14,6 +14,7 @@ import msgspec
 
 from netspy.brokers.address import shown
 from netspy.engine.consume import Clean, Consumer
+from netspy.engine.env import Env
 from netspy.engine.node import force_exit
 from netspy.errors import ConfigError
 from netspy.launch.signals import install_stop_handlers
@@ -22,7 +23,7 @@ from netspy.observe import summary as summaries
 from netspy.observe.counters import Counters
 from netspy.observe.outcome import ExitCode, Stop, exit_code, outcome_of
 from netspy.observe.progress import duration
-from netspy.observe.throttle import Throttled
+from netspy.observe.throttle import Throttled, ThrottledLog
 from netspy.pipelines.dead_letters.file import DeadLetterFile
 from netspy.pipelines.dead_letters.shared import SharedLetters, open_store
 from netspy.pipelines.delivery.writer import BatchWriter
@@ -121,17 +122,8 @@ async def _run(
             logger.info("{} is back after {:.1f} s", shown(address), seconds)
 
     source = message_source(address, settings, on_outage=outage)
-    consumer = Consumer(
-        source,
-        writer,
-        letters,
-        settings,
-        counters=counters,
-        logger=logger,
-        table=table,
-        clean=clean,
-        once=once,
-    )
+    env = Env(NAME, settings, logger, ThrottledLog(logger), counters, alert=lambda _kind, _text: None)
+    consumer = Consumer(env, source, writer, letters, table=table, clean=clean, once=once)
 
     def ended(stop: Stop) -> RunSummary:
         finished = datetime.now(UTC)
