@@ -49,8 +49,6 @@ class TaskParts(NamedTuple):
     reported: bool = False
     #: Another reason why more tasks may come, asked when the source is at its end; None = the source's own word counts.
     open_because: Callable[[], Awaitable[str | None]] | None = None
-    #: Awaited at the node's end, after the source was closed.
-    closers: Sequence[Callable[[], Awaitable[None]]] = ()
 
 
 class Parts(NamedTuple):

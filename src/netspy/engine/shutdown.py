@@ -187,8 +187,6 @@ class Shutdown:
             await asyncio.to_thread(components.keeper.join, min(max(store_end - time.monotonic(), 0.1), 1.0))
         if parts.tasks is not None:
             await self._bounded(parts.tasks.source.close(), end, "the task source did not answer the goodbye")
-            for closer in parts.tasks.closers:
-                await self._bounded(closer(), end, "")
         late = "the store did not answer the goodbye"
         await self._bounded(parts.frontier.close(), store_end, late, at_least_s=0.1)
         components.pool.close()

@@ -21,7 +21,7 @@ from netspy.messages.item import Item
 from netspy.messages.records import class_path, fields_of, is_record, raw_row, row_of
 from netspy.messages.request import Request
 from netspy.messages.row import Row
-from netspy.messages.urls import require_http
+from netspy.messages.urls import Ignore, require_http
 from netspy.observe.faults import user_line, what
 from netspy.raised import failure
 
@@ -121,7 +121,7 @@ class OutputCollector:
         env: Env,
         callbacks: Callbacks,
         *,
-        ignore: Any = None,
+        ignore: Ignore | None = None,
         filter_items: bool = False,
     ) -> None:
         """`ignore`: what of a URL doesn't count for its fingerprint. `filter_items`: items are deduplicated."""
