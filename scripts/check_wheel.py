@@ -2,6 +2,7 @@
 
 Also what is not for users must not be in it: the rig of our own tests. Call it from the repository's root, in .venv.
 """
+# ruff: noqa: INP001 - a script, no part of a package
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from netspy.testing.runner import Result, run_command
 from netspy.testing.site import LocalSite
 
 ROOT = Path(__file__).resolve().parents[1]
-# Of the rig: what has no place in users' tests. Files of netspy/testing that README and docs/testing.md don't name.
-NOT_FOR_USERS: tuple[str, ...] = ()
+# Beginnings of names in the wheel. The rig of our own tests belongs to tests/support; what moves there is named here.
+NOT_FOR_USERS = ("tests/", "scripts/", "netspy/tests/", "netspy/testing/fork_server")
 ROWS = {"Article 1", "Article 2", "Article 3"}
 
 
@@ -42,7 +43,7 @@ def main() -> int:
 
 def allowed(entry: str) -> bool:
     """Whether users get this file: the package and its description, and nothing of our tests' rig."""
-    return entry.startswith(("netspy/", "netspy-")) and not entry.startswith(NOT_FOR_USERS or ("tests/",))
+    return entry.startswith(("netspy/", "netspy-")) and not entry.startswith(NOT_FOR_USERS)
 
 
 def build(folder: Path) -> Path:
@@ -64,7 +65,9 @@ def install(wheel: Path, environment: Path) -> Path:
 
 def first_spider(python: Path, folder: Path) -> Result:
     """Run the first Python block of README, its example.com being a site on this machine."""
-    found = re.search(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.M | re.S)
+    found = re.search(
+        r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
     if found is None:
         raise SystemExit("README.md has no Python block")
     with LocalSite() as site:
