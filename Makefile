@@ -1,13 +1,22 @@
-# `make` lists what one can do. Every target makes or refreshes .venv first where it needs it.
+# `make` lists what one can do. Every target makes or refreshes its environment first where it needs it: VENV names the folder,
+# PYTHON the interpreter that a new one is made with.
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
-BIN := .venv/bin
-STAMP := .venv/.installed
-TEST_WORKERS ?= 2
+export VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Most tests wait: for processes, servers, time-outs. So there are more workers than cores.
+TEST_WORKERS ?= 4
+PYTEST = $(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal
+# Marks: see pyproject.toml and tests/support/needs.py.
+QUICK := (not slow and not fault and not chaos) or guarantee
+REST := (slow or fault or chaos) and not guarantee and not faults_full
 FAST_TESTS := tests/unit tests/contract tests/surface
 LINTED := src tests examples scripts benchmarks
 
-.PHONY: help venv demo demo-batch test test-stores faults check lint fast-tests servers bench chaos mutations long-run docs-settings lock clean
+.PHONY: help venv demo demo-batch test test-rest test-all test-newest test-stores wheel faults soak check lint fast-tests servers bench chaos mutations long-run docs-settings lock clean
+# Without compiled files every process of a test would compile all of netspy anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +24,7 @@ help: ## list these targets
 $(STAMP): pyproject.toml requirements-dev.lock scripts/setup.sh
 	@sh scripts/setup.sh $(MAKECMDGOALS)
 
-venv: $(STAMP) ## make or refresh the environment .venv (PYTHON=… names the interpreter)
+venv: $(STAMP) ## make or refresh the environment (PYTHON=… names the interpreter, VENV=… another folder than .venv)
 
 demo: $(STAMP) ## crawl a local shop with two node processes and an embedded Redis; Ctrl-C and again resumes
 	@$(BIN)/netspy demo
@@ -23,8 +32,21 @@ demo: $(STAMP) ## crawl a local shop with two node processes and an embedded Red
 demo-batch: $(STAMP) ## two batches of a task table: a master, two workers, one of them killed; everything arrives
 	@$(BIN)/netspy demo --batch
 
-test: $(STAMP) servers ## run the whole test suite (ARGS="-k name" for a part of it)
-	@$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)
+test: $(STAMP) servers ## run the tests: all but the long ones, and one kill per guarantee (ARGS="-k name" for a part of them)
+	@$(PYTEST) -m "($(QUICK)) and not faults_full" $(ARGS)
+
+test-rest: $(STAMP) servers ## the tests that `make test` leaves out: whole crawls, kills, faults
+	@$(PYTEST) -m "$(REST)" $(ARGS)
+
+test-all: $(STAMP) servers ## run every test but those of `make soak`
+	@$(PYTEST) $(ARGS)
+
+test-newest: ## `make test` on the newest Python of this machine, in build/venv-newest (ARGS="tests/unit" for a part)
+	@newest=$$(sh scripts/newest_python.sh) && echo "$$newest" && \
+	  $(MAKE) --no-print-directory test VENV=build/venv-newest PYTHON="$$newest"
+
+wheel: $(STAMP) ## build the wheel, install it alone in a new environment, and run README's first spider there
+	@$(BIN)/python scripts/check_wheel.py
 
 test-stores: $(STAMP) ## the stores' tests on a real server: URL=mongodb://… or URL=http://… (Elasticsearch, OpenSearch)
 	@case "$(URL)" in \
@@ -35,8 +57,10 @@ test-stores: $(STAMP) ## the stores' tests on a real server: URL=mongodb://… o
 
 faults: $(STAMP) servers ## run the whole fault suite (some 18 minutes) and write docs/faults.md from its results
 	@mkdir -p build
-	@$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal -m fault --junitxml=build/faults.xml tests/fault tests/contract $(ARGS)
+	@$(PYTEST) -m fault --junitxml=build/faults.xml tests/fault tests/contract $(ARGS)
 	@$(BIN)/python scripts/faults_table.py build/faults.xml
+
+soak: faults mutations long-run chaos ## what takes long, one after the other: before an issue is closed
 
 check: lint fast-tests ## what must be green before a commit: format, lint, types, imports, fast tests
 
@@ -48,7 +72,7 @@ lint: $(STAMP) ## format, lint, types, import rules
 	@$(BIN)/python scripts/docs_settings.py --check
 
 fast-tests: $(STAMP) ## the tests that take seconds (ARGS="-k name" for a part of them)
-	@$(BIN)/pytest -n $(TEST_WORKERS) -m "not slow" $(wildcard $(FAST_TESTS)) $(ARGS)
+	@$(PYTEST) -m "not slow and not faults_full" $(wildcard $(FAST_TESTS)) $(ARGS)
 
 servers: # what the tests run against
 	@sh scripts/servers.sh

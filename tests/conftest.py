@@ -6,6 +6,7 @@ What a machine lacks is skipped with the reason; where the variable CI is set it
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,11 @@ import hypothesis
 import pytest
 
 from netspy.redisio.embedded.server import EmbeddedRedis
+from netspy.testing import runner
 from netspy.testing.clock import FakeClock
 from netspy.testing.servers import RedisServer, find_embedded_server, find_redis_server
 from netspy.testing.site import LocalSite
+from support.forking import ForkServer
 from support.missing import missing
 from support.shared_server import shared_server
 from support.sql import (  # noqa: F401 - fixtures for every test
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
     from support.kafka_mock import KafkaMock
 
+pytest_plugins = ["support.needs", "support.reruns", "pytester"]
+
 # How long an example takes says more of the machine than of the code.
 hypothesis.settings.register_profile(
     "any machine",
@@ -52,6 +57,25 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     # `make test` runs this, and messages name the command they were called by.
     monkeypatch.delenv("MAKELEVEL", raising=False)
+
+
+_forks = ForkServer()
+
+
+def pytest_configure() -> None:
+    if sys.platform == "linux":
+        runner.Script.spawn = staticmethod(_forks.spawn)
+
+
+def pytest_unconfigure() -> None:
+    _forks.close()
+
+
+@pytest.fixture(autouse=True)
+def _cold(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts of a test marked `cold` are started as everybody's are."""
+    if request.node.get_closest_marker("cold"):
+        monkeypatch.setattr(runner.Script, "spawn", staticmethod(runner.spawn))
 
 
 @pytest.fixture

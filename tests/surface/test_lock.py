@@ -7,7 +7,6 @@ import tomllib
 from importlib.metadata import metadata
 from pathlib import Path
 
-import pytest
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,8 +22,12 @@ def test_the_lock_names_what_there_is_to_install():
     assert len(LOCKED) > 100
 
 
-@pytest.mark.parametrize(("name", "version"), LOCKED, ids=[name for name, _ in LOCKED])
-def test_a_locked_package_runs_on_the_oldest_python(name, version):
-    installed = metadata(name)
-    assert installed["Version"] == version, "run make venv"
-    assert OLDEST in SpecifierSet(installed["Requires-Python"] or "")
+def test_every_locked_package_is_the_installed_one_and_runs_on_the_oldest_python():
+    wrong = []
+    for name, version in LOCKED:
+        installed = metadata(name)
+        if installed["Version"] != version:
+            wrong.append(f"{name}: {installed['Version']} is installed, {version} locked; run make venv")
+        if OLDEST not in SpecifierSet(installed["Requires-Python"] or ""):
+            wrong.append(f"{name} {version} needs Python {installed['Requires-Python']}")
+    assert wrong == []

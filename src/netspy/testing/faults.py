@@ -30,7 +30,7 @@ from netspy.redisio.client import sync_client
 from netspy.settings import Settings
 from netspy.testing.fault_pages import AIR_PAGES, PAGES, WRONG_CLOCK, serve_pages
 from netspy.testing.leash import wait_until
-from netspy.testing.runner import SUMMARY_MARK, Result, Script, ScriptError, start_script
+from netspy.testing.runner import SUMMARY_MARK, Result, Script, WaitTimeoutError, start_script
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -213,10 +213,10 @@ class FaultRun:
         return self.recovered()
 
     def wait(self, condition: Any, what: str, timeout: float = 30.0) -> None:
-        """Wait until `condition()` is true. Raises ScriptError with `what` and the youngest node's output."""
+        """Wait until `condition()` is true. Raises WaitTimeoutError with `what` and the youngest node's output."""
         if not wait_until(condition, timeout, step=0.02):
             last = self.nodes[-1] if self.nodes else None
-            raise ScriptError(
+            raise WaitTimeoutError(
                 f"{timeout:g} s passed and it isn't so that {what}",
                 last.stdout if last else "",
                 "\n".join(f"[{node.pid}] {node.stderr[-3000:]}" for node in self.nodes),

@@ -21,12 +21,12 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast
 
 from netspy.testing.leash import Leash, kill_group, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
 SUMMARY_MARK = "NETSPY_RUN_SUMMARY "
@@ -63,6 +63,10 @@ class ScriptError(AssertionError):
         super().__init__(f"{what}\n--- stdout\n{stdout[-4000:]}\n--- stderr\n{stderr[-6000:]}")
 
 
+class WaitTimeoutError(ScriptError):
+    """What a test waited for didn't come in time; the process may only have been slow."""
+
+
 class _Reader(threading.Thread):
     """Collects the lines of one stream."""
 
@@ -85,8 +89,40 @@ class _Reader(threading.Thread):
         self._stream.close()
 
 
+class Process(Protocol):
+    """What a script needs of its process; `subprocess.Popen` has it."""
+
+    pid: int
+    stdout: IO[str] | None
+    stderr: IO[str] | None
+
+    def poll(self) -> int | None:
+        """The return code, or None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The return code, once there is one. Raises subprocess.TimeoutExpired after `timeout` seconds."""
+
+
+def spawn(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Process:
+    """Start a program in a session of its own, its output in pipes."""
+    return subprocess.Popen(  # noqa: S603 - running the given program is what this is for
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env=dict(env),
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
+
+
 class Script:
     """A running process. As a context manager it is killed, with its group, when the block ends."""
+
+    spawn: Callable[..., Process] = staticmethod(spawn)
+    """How processes are started."""
 
     def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, own_folder: bool) -> None:
         self.argv = list(argv)
@@ -95,17 +131,7 @@ class Script:
         self._changed = threading.Condition()
         self._started = time.monotonic()
         self._result: Result | None = None
-        self._process = subprocess.Popen(  # noqa: S603 - running the given program is what this is for
-            self.argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env=dict(env),
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        )
+        self._process = type(self).spawn(self.argv, cwd=cwd, env=env)
         self.pid = self._process.pid
         self._leash = Leash(self.pid, group=True)
         self._out = _Reader(cast("IO[str]", self._process.stdout), self._changed)
@@ -131,7 +157,7 @@ class Script:
     def wait_line(self, text: str, timeout: float = 30.0) -> str:
         """The first line on stdout or stderr that contains `text`, waiting for it.
 
-        Raises ScriptError when the process ends without it or it doesn't come in `timeout` seconds.
+        Raises ScriptError when the process ends without it, WaitTimeoutError (a ScriptError) after `timeout` seconds.
         """
 
         def found() -> str | None:
@@ -145,8 +171,9 @@ class Script:
             line = found()
             ended = self._out.ended and self._err.ended
         if line is None:
-            why = "the process ended" if ended else f"{timeout:g} s passed"
-            raise ScriptError(f"no line with {text!r}: {why}", self.stdout, self.stderr)
+            if ended:
+                raise ScriptError(f"no line with {text!r}: the process ended", self.stdout, self.stderr)
+            raise WaitTimeoutError(f"no line with {text!r}: {timeout:g} s passed", self.stdout, self.stderr)
         return line
 
     def interrupt(self) -> None:
@@ -178,14 +205,14 @@ class Script:
             (os.killpg if group else os.kill)(self.pid, number)
 
     def finish(self, timeout: float = 60.0) -> Result:
-        """Wait for the end and return what it left. At the time-out it is killed: raises ScriptError."""
+        """Wait for the end and return what it left. At the time-out it is killed: raises WaitTimeoutError."""
         if self._result is not None:
             return self._result
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             self._reap()
-            raise ScriptError(
+            raise WaitTimeoutError(
                 f"still running after {timeout:g} s: {self.argv}", self.stdout, self.stderr
             ) from None
         return self._reap()
