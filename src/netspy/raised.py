@@ -2,7 +2,7 @@
 
 `except Exception` lets asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit and a BaseException of the
 user's own through, and each of them would end the task that called: the page would hang, its lease renewed for ever.
-A real Ctrl-C is a signal (launch/stops.py), never an exception in here. So wherever user code is called:
+A real Ctrl-C is a signal (launch/signals.py), never an exception in here. So wherever user code is called:
 
     try:
         ...
