@@ -21,7 +21,7 @@ _GRACE_S = 1.0  # for what is just being said; nothing is half done when it is c
 async def unless_stopped(opening: Awaitable[Any], control: Control) -> bool:
     """Await `opening`; True when it came to its end. False when a stop has begun before: it is cut off soon after.
 
-    Raises what `opening` raises, unless a stop has begun and it is that a store is away.
+    Raises what `opening` raises, unless a stop has begun and the error says that a store is away.
     """
     task = asyncio.ensure_future(opening)
     stopping = asyncio.ensure_future(control.stopped())
@@ -140,7 +140,7 @@ class Shutdown:
 
     async def _store_items(self) -> None:
         components = self._components
-        self._parts.writer.hurry(self._deadline)
+        self._parts.writer.shorten_deadline(self._deadline)
         if not self._aborted:
             late = "items were not stored in time; their pages will be crawled again"
             await self._bounded(components.items.flush_all(), self._deadline, late)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from netspy.testing import runner
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import Script, run_command, run_script, start_script
 from support.forking import Fork, ForkServer
 

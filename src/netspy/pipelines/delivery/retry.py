@@ -92,7 +92,7 @@ class DeliveryRetry:
                 tried = await self._store(runner, left, patient=patient)
                 self._judge(runner, left, tried)
                 failures += tried.lost
-                while tried.rest and await self._waited(runner, tried):
+                while tried.rest and await self._wait_for_store(runner, tried):
                     left = left.only({failure.place for failure in tried.rest})
                     tried = await self._store(runner, left, patient=False)
                     self._judge(runner, left, tried)
@@ -125,7 +125,7 @@ class DeliveryRetry:
     def _patience_s(self) -> float:
         return 0.0 if self._settings.ITEM_STORE_DOWN == "spill" else self._settings.ITEM_STORE_PATIENCE
 
-    async def _waited(self, runner: Runner, tried: _Tried) -> bool:
+    async def _wait_for_store(self, runner: Runner, tried: _Tried) -> bool:
         """Pause because the store is away. False when it isn't, or has been waited for long enough."""
         if tried.error is None or not runner.away(tried.error):
             return False
