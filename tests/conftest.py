@@ -6,6 +6,7 @@ What a machine lacks is skipped with the reason; where the variable CI is set it
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +64,9 @@ _forks = ForkServer()
 
 
 def pytest_configure() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Started in the background of a shell that has no jobs: every child would inherit it, and tests press Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.platform == "linux":
         runner.Script.spawn = staticmethod(_forks.spawn)
 
