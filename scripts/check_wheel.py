@@ -19,8 +19,11 @@ from netspy.testing.runner import Result, run_command
 from netspy.testing.site import LocalSite
 
 ROOT = Path(__file__).resolve().parents[1]
-# Beginnings of names in the wheel. The rig of our own tests belongs to tests/support; what moves there is named here.
-NOT_FOR_USERS = ("tests/", "scripts/", "netspy/tests/", "netspy/testing/fork_server")
+# Beginnings of names in the wheel. The rig of our own tests belongs to tests/support.
+NOT_FOR_USERS = (
+    "tests/", "scripts/", "netspy/tests/", "netspy/testing/fork", "netspy/testing/kafka", "netspy/testing/rabbitmq",
+    "netspy/testing/redis_cluster", "netspy/testing/redis_replication", "netspy/testing/sql_servers", "netspy/testing/demo",
+)  # fmt: skip
 ROWS = {"Article 1", "Article 2", "Article 3"}
 
 

@@ -356,7 +356,7 @@ def test_a_failing_site_cools_down_and_is_tried_again(home, capsys):
 
 def test_a_cooled_site_waits_in_the_queue_and_the_run_waits_for_it(home, monkeypatch):
     """A longer cool-down goes through the delayed set."""
-    monkeypatch.setattr("netspy.engine.claimer._COOLING_SHELF_S", 0.1)
+    monkeypatch.setattr("netspy.engine.claimer._COOLING_S", 0.1)
     home.route("/limited", "no", status=429, headers={"Retry-After": "1"})
     summary, _, _ = crawl(
         Pages, home, paths=("/limited", *paths(3)), SPIDER_THREAD_COUNT=1, SPIDER_MAX_RETRY_TIMES=0
