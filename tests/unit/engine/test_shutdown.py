@@ -26,21 +26,16 @@ async def fine():
     await asyncio.sleep(0)
 
 
-@pytest.fixture
-def silent(monkeypatch):
-    """What never answers; `silent.closed` tells that it was cut off."""
-    monkeypatch.setattr("netspy.engine.shutdown._GRACE_S", 0.05)
+class Silent:
+    """What never answers; `closed` tells that it was cut off."""
 
-    class Silent:
-        closed = False
+    closed = False
 
-        async def __call__(self):
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self.closed = True
-
-    return Silent()
+    async def __call__(self):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.closed = True
 
 
 async def test_what_opens_is_open_also_when_a_stop_came_meanwhile():
@@ -50,10 +45,10 @@ async def test_what_opens_is_open_also_when_a_stop_came_meanwhile():
     assert await unless_stopped(fine(), control)
 
 
-async def test_a_silent_store_is_cut_off_soon_after_a_stop(silent):
-    control = Control(Lines())
-    asyncio.get_running_loop().call_later(0.05, control.stop, "told to")
-    assert not await asyncio.wait_for(unless_stopped(silent(), control), 10)
+async def test_a_silent_store_is_cut_off_soon_after_a_stop():
+    control, silent = Control(Lines()), Silent()
+    asyncio.get_running_loop().call_soon(control.stop, "told to")
+    assert not await asyncio.wait_for(unless_stopped(silent(), control, grace_s=0.01), 10)
     assert silent.closed
 
 
@@ -67,10 +62,11 @@ async def test_a_store_that_is_away_is_an_error_unless_a_stop_has_begun():
         await unless_stopped(wrong(), control)
 
 
-async def test_who_is_cancelled_while_opening_leaves_nothing_running(silent):
-    control = Control(Lines())
+async def test_who_is_cancelled_while_opening_leaves_nothing_running():
+    control, silent = Control(Lines()), Silent()
     waiting = asyncio.ensure_future(unless_stopped(silent(), control))
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     await asyncio.sleep(0)
