@@ -69,7 +69,7 @@ class Shutdown:
         *,
         grace_s: float = 0.5,
     ) -> None:
-        """`loops`: the node's own tasks, which end at once. `grace_s`: what each step gets when the time is over."""
+        """`loops`: the node's own tasks, which end at once. `grace_s`: what a step gets at least."""
         self._parts = parts
         self._log = env.log
         self._throttled = env.throttled
@@ -172,14 +172,14 @@ class Shutdown:
         # Whatever is still held now has not been settled: it goes back, its items will come again.
         outbox.release(self._components.held.snapshot())
         late = "the store did not take all releases in time; leases run out by themselves"
-        return await self._bounded(outbox.drained(), self._deadline + 0.5, late)
+        return await self._bounded(outbox.drained(), self._deadline + self._grace_s, late)
 
     async def _close(self, *, answers: bool) -> None:
         """`answers`: the store does, so that it may be asked once more. One that doesn't gets a short goodbye."""
-        parts, components, end = self._parts, self._components, self._deadline + 1.0
+        parts, components, end = self._parts, self._components, self._deadline + 2 * self._grace_s
         store_end = end if answers or self._aborted else time.monotonic()
         late = "end_callback did not end in time"
-        await self._bounded(components.call_hook("end_callback"), self._deadline + 0.5, late)
+        await self._bounded(components.call_hook("end_callback"), self._deadline + self._grace_s, late)
         await self._bounded(components.fetcher.close(), end, "middlewares did not close in time")
         await self._bounded(parts.writer.close(), end, "pipelines did not close in time")
         await self._bounded(components.downloader.close(), end, "the downloader did not close in time")

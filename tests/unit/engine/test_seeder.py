@@ -10,8 +10,8 @@ import pytest
 
 from netspy.frontier.contract import SeedsLostError
 from netspy.messages.request import Request
-from support.engine import Gated, Spider, until
 from netspy.testing.clock import FakeClock
+from support.engine import Gated, Spider, until
 
 TTL_S = 10.0
 
