@@ -29,7 +29,7 @@ from netspy.messages.request import Request
 from netspy.policy.bloom import MAX_LAYER_BYTES, memory_table, plan
 from netspy.policy.run_scope import run_scope
 from netspy.settings import Settings
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import Result, Script, start_script
 from netspy.testing.servers import RedisServer
 from netspy.testing.site import LocalSite

@@ -29,7 +29,7 @@ from netspy.pipelines.dead_letters.sqlite import SqliteLetters
 from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines
 from netspy.settings import Settings
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 
 JOB = "netspy:Shop"
 

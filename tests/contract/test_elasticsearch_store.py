@@ -343,10 +343,10 @@ def test_an_address_that_is_none_is_named(settings, url) -> None:
 
 
 def test_secrets_of_the_settings_are_not_shown() -> None:
-    from netspy.settings import shown
+    from netspy.settings import display_value
 
-    assert shown("ELASTICSEARCH_API_KEY", "c2VjcmV0") == "***"
-    assert "hidden" not in shown("ELASTICSEARCH_HOSTS", ["http://me:hidden@a:9200"])
+    assert display_value("ELASTICSEARCH_API_KEY", "c2VjcmV0") == "***"
+    assert "hidden" not in display_value("ELASTICSEARCH_HOSTS", ["http://me:hidden@a:9200"])
 
 
 def test_a_row_counts_as_stored_when_both_stores_have_it_and_only_the_index_is_replayed(

@@ -27,7 +27,7 @@ from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.files import FilesPipeline
 from netspy.pipelines.loader import load_pipelines, pipeline_name
 from netspy.pipelines.media import stores as file_stores
-from netspy.pipelines.media.keys import checked_key, default_key, ending
+from netspy.pipelines.media.keys import check_key, default_key, ending
 from netspy.settings import Settings
 from netspy.testing.site import Answer, LocalSite
 
@@ -441,7 +441,7 @@ def test_a_large_file_is_never_in_memory_as_a_whole(folder) -> None:
 )  # fmt: skip
 def test_no_key_leaves_the_store(folder, site, key) -> None:
     with pytest.raises(ItemError, match="can't be the key"):
-        checked_key(key)
+        check_key(key)
 
     class Evil(FilesPipeline):
         def key(self, url, sha256, content_type, item):
@@ -501,7 +501,7 @@ def test_keys_of_ones_own_may_be_used_again_for_other_content(settings, site) ->
 )
 def test_the_ending_of_a_key_is_short_and_harmless(url, content_type, expected) -> None:
     assert ending(url, content_type) == expected
-    assert checked_key(default_key(url, "ab" * 32, content_type))
+    assert check_key(default_key(url, "ab" * 32, content_type))
 
 
 # the store
@@ -658,7 +658,7 @@ def test_a_stop_cuts_downloads_and_leaves_their_rows_to_the_replay(folder, site)
         writer = BatchWriter(load_pipelines([run.store, FilesPipeline], folder), folder, dead_letter=run.dead)
         call = asyncio.create_task(writer.write([Row("t", {"id": 1, "file_urls": [url]})]))
         await asyncio.to_thread(site.wait_hits, 1, 30.0)
-        writer.hurry(time.monotonic() + 0.5)
+        writer.shorten_deadline(time.monotonic() + 0.5)
         result = await call
         await writer.close()
         return result

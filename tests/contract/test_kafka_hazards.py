@@ -16,7 +16,7 @@ from netspy.brokers import kafka as brokers
 from netspy.errors import ConfigError, SerializationError, StoreLostError, StoreUnavailableError
 from netspy.settings import Settings
 from netspy.tasks.kafka.source import KafkaTaskSource
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import start_script
 from support.kafka_mock import UNKNOWN_TOPIC, KafkaMock
 
@@ -350,15 +350,15 @@ async def test_kafka_messages_of_others_are_tasks_and_broken_ones_go_to_the_fail
 @pytest.mark.parametrize("last", ["answered", "unanswered"])
 async def test_kafka_without_the_topic_says_how_to_make_it(own_kafka, name, last, monkeypatch):
     """Also when the last of many questions, for which little time is left, gets no answer."""
-    trouble_of = brokers.trouble_of
+    error_kind = brokers.error_kind
 
     def away_after(error):
-        trouble = trouble_of(error)
+        trouble = error_kind(error)
         if trouble == "topic" and last == "unanswered":
             own_kafka.down()
         return trouble
 
-    monkeypatch.setattr(brokers, "trouble_of", away_after)
+    monkeypatch.setattr(brokers, "error_kind", away_after)
     own_kafka.topic_error(name, UNKNOWN_TOPIC)
     source = kafka_source(own_kafka.servers, name, settings=Settings(REDIS_START_TIMEOUT=2.0))
     with pytest.raises(ConfigError, match=rf"has no topic '{name}'.*kafka-topics.sh --create --topic {name}"):

@@ -15,9 +15,9 @@ from sqlalchemy.exc import DBAPIError
 
 from netspy.core.batch_store import DONE, SqlBatchStore
 from netspy.sqlio.engine import make_engine
-from netspy.sqlio.trouble import transient
+from netspy.sqlio.errors import transient
 from netspy.tasks.sql.steps import SqlSteps
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.proxy import FaultProxy
 
 

@@ -488,7 +488,7 @@ async def test_names_are_looked_up_anew_for_each_connection(monkeypatch, request
 
 
 def _wait_linked(server: RedisServer) -> None:
-    from netspy.testing.leash import wait_until
+    from netspy.testing.children import wait_until
 
     assert wait_until(lambda: server.ask("ROLE")[3] == b"connected", 30)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import resource
 import time
 
+from netspy.testing.children import wait_until
 from netspy.testing.fault_pages import AIR_PAGES, PAGES, serve_pages
-from netspy.testing.leash import wait_until
 from netspy.testing.runner import Script
 from netspy.testing.site import LocalSite
 

@@ -18,7 +18,7 @@ from task_support import (
     states,
 )
 
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.proxy import FaultProxy
 from support.gate import Gate
 from support.redis_cluster import RedisCluster

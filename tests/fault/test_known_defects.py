@@ -12,8 +12,8 @@ import time
 import pytest
 from fault_support import AIR_PAGES, HELD, PAGES, SEEDS, held_store, in_parse, serve_seeds
 
+from netspy.testing.children import wait_until
 from netspy.testing.faults import serve_pages
-from netspy.testing.leash import wait_until
 from netspy.testing.runner import run_command
 from support.gate import Gate
 

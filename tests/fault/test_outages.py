@@ -8,8 +8,8 @@ import pytest
 from fault_support import held_store
 
 from netspy.frontier.redis.calls import script
+from netspy.testing.children import wait_until
 from netspy.testing.faults import FaultReport, check_last_line, serve_pages
-from netspy.testing.leash import wait_until
 from netspy.testing.proxy import FaultProxy
 from support.gate import Gate
 

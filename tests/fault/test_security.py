@@ -15,7 +15,7 @@ from safe_support import SPIDER, run
 from netspy.messages import codec
 from netspy.messages.request import Request
 from netspy.policy.failed_record import MAX_ERROR_CHARS, read_failed
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import run_command, start_script
 
 if TYPE_CHECKING:

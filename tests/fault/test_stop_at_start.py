@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.runner import start_script
 

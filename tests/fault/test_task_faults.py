@@ -323,7 +323,7 @@ FORGOTTEN_FETCHED = FORGOTTEN.replace(
 FORGOTTEN_LATE = FORGOTTEN.replace(
     'if __name__ == "__main__":\n',
     """\
-from netspy.aside import in_thread
+from netspy.blocking import in_thread
 from netspy.tasks.redis.list import RedisTaskList
 
 settled = RedisTaskList.settled

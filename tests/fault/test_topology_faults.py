@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from netspy.testing.children import wait_until
 from netspy.testing.faults import PAGES, FaultRun, serve_pages
-from netspy.testing.leash import wait_until
 from netspy.testing.redis_server import RedisServer
 from netspy.testing.runner import Script, run_script
 from netspy.testing.servers import Certificates

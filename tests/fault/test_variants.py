@@ -25,8 +25,8 @@ from pathlib import Path
 import pytest
 
 from netspy.frontier.redis.calls import script
+from netspy.testing.children import wait_until
 from netspy.testing.faults import serve_pages
-from netspy.testing.leash import wait_until
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.servers import Certificates, RedisServer, find_redis_server, find_valkey_server
 from support.gate import Gate

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from netspy.redisio.embedded.server import EmbeddedRedis
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import Script, start_command
 
 NETSPY = Path(sys.executable).with_name("netspy")

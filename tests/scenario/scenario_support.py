@@ -8,7 +8,7 @@ from pathlib import Path
 
 from netspy.redisio.client import sync_client
 from netspy.settings import Settings
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 
 SPIDER = """
 import os, sys, time

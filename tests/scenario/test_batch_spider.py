@@ -22,8 +22,8 @@ from netspy.redisio.client import sync_client
 from netspy.settings import Settings
 from netspy.tasks.batch_queue import BatchKeys
 from netspy.tasks.redis.list import RedisTaskList
+from netspy.testing.children import wait_until
 from netspy.testing.clock import FakeClock
-from netspy.testing.leash import wait_until
 from netspy.testing.runner import start_script
 from support.batch_tables import CREATE, admin
 from support.gate import Gate

@@ -16,8 +16,8 @@ from netspy.core.batch_store import MemoryBatchStore, SqlBatchStore
 from netspy.errors import StoreUnavailableError
 from netspy.redisio.client import sync_client
 from netspy.settings import Settings
+from netspy.testing.children import wait_until
 from netspy.testing.clock import FakeClock
-from netspy.testing.leash import wait_until
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.runner import run_script, start_script
 from support.batch_tables import CREATE

@@ -26,7 +26,7 @@ from netspy.errors import ConfigError
 from netspy.policy.run_scope import run_scope
 from netspy.redisio.client import sync_client
 from netspy.settings import Settings
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import start_script
 from netspy.testing.servers import RedisServer, free_port
 from support.missing import missing

@@ -18,7 +18,7 @@ import pytest
 from air_support import Air, crawl
 
 import netspy as mw
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import run_script
 from support.raw_server import HANG, RawServer
 

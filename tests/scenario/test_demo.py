@@ -30,7 +30,7 @@ from netspy.demo.report import check, served
 from netspy.demo.spider import demo_shop
 from netspy.errors import ConfigError
 from netspy.redisio.embedded.server import EmbeddedRedis
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.private_server import HeldPort
 from netspy.testing.runner import run_command
 

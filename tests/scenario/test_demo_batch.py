@@ -11,7 +11,7 @@ from demo_support import NETSPY, demo, nothing_left, run_folder
 
 from netspy.demo import batch_run
 from netspy.redisio.embedded.server import EmbeddedRedis
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import run_command
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from demo_support import nodes_of, state_of
 from scenario_support import SPIDER, urls, wait_nodes
 
 from netspy.redisio.embedded.server import EmbeddedRedis
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import start_script
 from support.gate import Gate
 

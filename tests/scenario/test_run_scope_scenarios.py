@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from scenario_support import SPIDER, urls, wait_nodes
 
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import Result, start_script
 from netspy.testing.servers import RedisServer
 from netspy.testing.site import LocalSite

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from scenario_support import wait_nodes
 
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import run_command, run_script, start_script
 from netspy.testing.servers import RedisServer
 from netspy.testing.site import LocalSite

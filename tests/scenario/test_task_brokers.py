@@ -10,7 +10,7 @@ import pytest
 
 from netspy.assembly.sources import make_source
 from netspy.settings import Settings
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import run_script, start_script
 from support.gate import Gate
 from support.kafka_mock import KafkaMock

@@ -13,7 +13,7 @@ import netspy as mw
 from netspy.errors import SerializationError
 from netspy.redisio.client import sync_client
 from netspy.settings import Settings
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import run_script, start_script
 
 QUICK = {

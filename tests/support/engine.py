@@ -267,8 +267,8 @@ class Rows:
     async def refuse(self, rows):
         """Nothing is refused here."""
 
-    def hurry(self, deadline):
-        """Nothing to hurry."""
+    def shorten_deadline(self, deadline):
+        """No deadline to shorten."""
 
     async def close(self):
         self.told.append("pipelines closed")

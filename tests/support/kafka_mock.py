@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
-from netspy.testing.leash import Leash
+from netspy.testing.children import DieWithParent
 from netspy.testing.private_server import Block, free_port
 from netspy.testing.proxy import FaultProxy
 from support.kafka_log import Kept, keep, restore
@@ -58,7 +58,7 @@ class KafkaMock(Block):
         self._kept: Kept | None = None
         self._inside = ""  # where the library itself listens
         self._process: subprocess.Popen[str] | None = None
-        self._leash: Leash | None = None
+        self._guard: DieWithParent | None = None
         self._paused = False
         self.servers = ""
 
@@ -92,7 +92,7 @@ class KafkaMock(Block):
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         )
-        self._leash = Leash(self._process.pid)
+        self._guard = DieWithParent(self._process.pid)
         self._inside = self._answer().removeprefix("ready ")
         kept, self._kept = self._kept, None
         if kept is not None:
@@ -177,8 +177,8 @@ class KafkaMock(Block):
         self._paused = False
         if process is None:
             return
-        if self._leash is not None:
-            self._leash.release()
+        if self._guard is not None:
+            self._guard.release()
         process.kill()
         process.wait()
         for stream in (process.stdin, process.stdout):

@@ -19,7 +19,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from netspy.testing.leash import kill_group, wait_until
+from netspy.testing.children import kill_group, wait_until
 from netspy.testing.private_server import PrivateServer
 
 if TYPE_CHECKING:

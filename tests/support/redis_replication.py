@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.private_server import Block
 from netspy.testing.redis_server import RedisServer
 

@@ -20,7 +20,7 @@ from netspy.pipelines.dead_letters.file import DeadLetterFile
 from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines
 from netspy.settings import Settings
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import run_command, start_command
 from netspy.testing.servers import RedisServer
 from support.kafka_mock import KafkaMock

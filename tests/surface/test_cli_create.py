@@ -13,7 +13,7 @@ from netspy.cli import main
 from netspy.cli.create.command import module_and_class
 from netspy.observe.summary import parse_line
 from netspy.redisio.keys import BatchNames
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import start_script
 from support.batch_tables import CREATE, admin
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from cli_rig import Rig, one_line
 
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 
 pytestmark = pytest.mark.slow
 

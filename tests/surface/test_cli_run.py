@@ -11,7 +11,7 @@ import sys
 import pytest
 from cli_rig import NETSPY, SPIDER, Rig, one_line, until
 
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import summary_of
 from netspy.testing.servers import free_port
 

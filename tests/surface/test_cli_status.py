@@ -10,7 +10,7 @@ from netspy.cli.rates import BeatRates
 from netspy.cluster.nodes import NodeInfo
 from netspy.cluster.status import Status
 from netspy.redisio.embedded.server import EmbeddedRedis
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.servers import RedisServer, free_port
 
 

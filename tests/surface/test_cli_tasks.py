@@ -10,7 +10,7 @@ from cli_rig import NETSPY, one_line
 
 from netspy.redisio.keys import task_list
 from netspy.tasks.redis.list import TaskKeys
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import run_command, start_command
 from netspy.testing.servers import free_port
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from netspy.aside import in_thread
+from netspy.blocking import in_thread
 from netspy.engine.page.threads import CallbackPool
 from netspy.errors import SpiderError, UserCodeError
 from netspy.raised import awaited, failure

@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from netspy.aside import SLOW_S, in_thread
 from netspy.assembly import Built
 from netspy.assembly.contract import TableSpider
+from netspy.blocking import SLOW_S, in_thread
 from netspy.engine.batch.master import BatchMaster
 from netspy.engine.env import Env
 from netspy.engine.parts import TaskParts

@@ -21,8 +21,8 @@ from netspy.observe.alerts import Alerts
 from netspy.observe.log import Logger
 from netspy.policy.run_scope import RunScope, run_scope
 from netspy.redisio import client as clients
+from netspy.redisio.errors import error_kind, unavailable, unusable
 from netspy.redisio.link import cancellable
-from netspy.redisio.trouble import trouble_of, unavailable, unusable
 from netspy.settings import Settings, hide_password
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class ClusterView:
         try:
             return read_status(self.client, self.scope, self.settings)
         except Exception as error:
-            if trouble_of(error) is None:
+            if error_kind(error) is None:
                 raise
             return None
 
@@ -159,7 +159,7 @@ def check_shared(spider: SharedSpider, settings: Settings) -> None:
             try:
                 view.client.ping()
             except Exception as error:
-                trouble = trouble_of(error)
+                trouble = error_kind(error)
                 if trouble == "config":
                     raise unusable(settings.REDIS_URL, error) from None
                 if trouble is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ConfigError, NetspyError
-from netspy.observe.faults import what
+from netspy.observe.faults import describe_error
 from netspy.settings import hide_password
 from netspy.tasks.contract import TaskSource
 
@@ -67,13 +67,13 @@ def make_source(
         raise
     except Exception as error:
         raise ConfigError(
-            f"TASK_SOURCE={wanted!r}: making it raised {what(error)}; a source is made with two values, the "
+            f"TASK_SOURCE={wanted!r}: making it raised {describe_error(error)}; a source is made with two values, the "
             "settings and the name of the task list"
         ) from error
-    return whole(made, f"TASK_SOURCE={wanted!r}")
+    return check_source(made, f"TASK_SOURCE={wanted!r}")
 
 
-def whole(source: Any, shown: str) -> Any:
+def check_source(source: Any, shown: str) -> Any:
     """The source, when it has all that the contract names. Raises ConfigError."""
     wanted = (*(name for name in vars(TaskSource) if not name.startswith("_")), *TaskSource.__annotations__)
     missing = [name for name in wanted if not hasattr(source, name)]

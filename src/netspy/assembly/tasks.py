@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.assembly import Built
 from netspy.assembly.contract import ListSpider
-from netspy.assembly.sources import make_source, whole
+from netspy.assembly.sources import check_source, make_source
 from netspy.engine.parts import TaskParts
 from netspy.errors import ConfigError
 from netspy.settings import hide_password
@@ -27,12 +27,12 @@ def build_tasks(built: Built, spider: ListSpider, settings: Settings) -> TaskPar
         if spider.in_memory:
             spider.task_source = source  # nobody else has it: this is where add_tasks and push_tasks must go
     else:
-        whole(source, f"task_source={type(source).__name__}")
+        check_source(source, f"task_source={type(source).__name__}")
     fetch = spider.own_fetch
     adopt = getattr(source, "adopt", None)
     if fetch is not None and adopt is None:
         raise ConfigError(
-            f"{spider.name} defines fetch_tasks, and its tasks come from {_shown(source, settings)}: choose one of them"
+            f"{spider.name} defines fetch_tasks, and its tasks come from {_describe_source(source, settings)}: choose one of them"
         )
     built.waiters.append(source.give_up_waiting)
     if spider.in_memory:
@@ -57,7 +57,7 @@ def build_tasks(built: Built, spider: ListSpider, settings: Settings) -> TaskPar
     )
 
 
-def _shown(source: Any, settings: Settings) -> str:
+def _describe_source(source: Any, settings: Settings) -> str:
     return (
         f"TASK_SOURCE={hide_password(settings.TASK_SOURCE)!r}"
         if settings.TASK_SOURCE

@@ -18,10 +18,10 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#\[\]@]+)(?::(\d{1,5}))?")
 
 def wrong(name: str, url: str, what: str, remedy: str) -> ConfigError:
     """The error about an address: `name` is the setting or argument that holds it."""
-    return ConfigError(f"{name}={shown(url)!r} {what}; {remedy}")
+    return ConfigError(f"{name}={display_url(url)!r} {what}; {remedy}")
 
 
-def shown(url: str) -> str:
+def display_url(url: str) -> str:
     """`url` without its password, also the one of `sasl.password=…` and the like in the query."""
     return _SECRET.sub(r"\1***", hide_password(url))
 

@@ -13,7 +13,7 @@ import importlib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from netspy.brokers.address import read_hosts, read_options, read_user, shown, split_query, wrong
+from netspy.brokers.address import display_url, read_hosts, read_options, read_user, split_query, wrong
 from netspy.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def read_kafka(
         else joined(servers),
         topic,
         config,
-        shown(url),
+        display_url(url),
         options,
     )
 
@@ -190,7 +190,7 @@ _ROWS = ("MSG_SIZE_TOO_LARGE", "INVALID_MSG", "INVALID_RECORD", "INVALID_MSG_SIZ
 _NO_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
 
 
-def trouble_of(error: Any) -> str:
+def error_kind(error: Any) -> str:
     """What a KafkaError (or the exception around one) means.
 
     config: it will not get better by waiting; rows: this message is at fault; topic: there is no such topic;

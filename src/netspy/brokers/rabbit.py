@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
-from netspy.brokers.address import read_hosts, read_options, read_user, shown, split_query, wrong
+from netspy.brokers.address import display_url, read_hosts, read_options, read_user, split_query, wrong
 from netspy.errors import ConfigError, MissingExtraError, StoreLostError, StoreUnavailableError
 from netspy.policy.outage import OutageWatch, Tries
 
@@ -76,7 +76,7 @@ def read_rabbit(
     where = f"{hosts[0][0]}:{hosts[0][1]}"
     # An empty vhost after a slash is the default one, as in the URLs of most clients and brokers' own pages.
     path = quote(unquote(vhost) if slash and vhost else "/", safe="")
-    return RabbitAddress(f"{scheme}://{who}{where}/{path}?{urlencode(library)}", shown(url), options)
+    return RabbitAddress(f"{scheme}://{who}{where}/{path}?{urlencode(library)}", display_url(url), options)
 
 
 async def unbroken(call: Awaitable[T]) -> T:
@@ -181,9 +181,9 @@ class RabbitLink:
             session: Session | None = None
             try:
                 session = await unbroken(self._get())
-                answer = await self._limited(unbroken(send(session)))
+                answer = await self._within_limit(unbroken(send(session)))
             except Exception as error:
-                trouble = trouble_of(error)
+                trouble = error_kind(error)
                 if trouble is None and session is not None and session.broken:
                     trouble = "away"  # the client's words for it vary
                 if session is not None:
@@ -197,7 +197,7 @@ class RabbitLink:
                 self._outage.answered()
                 return answer
 
-    async def _limited(self, call: Awaitable[T]) -> T:
+    async def _within_limit(self, call: Awaitable[T]) -> T:
         async with asyncio.timeout(STOPPING_CALL_S if self._stop.is_set() else CALL_S) as limit:
             self._calls.add(limit)
             try:
@@ -291,7 +291,7 @@ def library() -> Any:
     return aio_pika
 
 
-def trouble_of(error: BaseException) -> str | None:
+def error_kind(error: BaseException) -> str | None:
     """What an exception of the client means.
 
     away: try again later, on a new connection; config: it will not get better by waiting. None: a fault of ours.

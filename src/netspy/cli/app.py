@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from netspy.errors import NetspyError
-from netspy.observe.faults import short_traceback, what
+from netspy.observe.faults import describe_error, short_traceback
 from netspy.observe.log import without_passwords
 from netspy.observe.outcome import ExitCode, exit_code_of
 
@@ -120,17 +120,17 @@ def _invoke(argv: Sequence[str] | None) -> int:
     except Exception as error:
         if hasattr(error, "format_message"):  # a usage error of the option parser
             context = getattr(error, "ctx", None)
-            path = context.command_path if context is not None else _named(argv)
+            path = context.command_path if context is not None else _command_of(argv)
             _say(f"{error.format_message()} (see {path} --help)", path)
             return ExitCode.USAGE
         if os.environ.get("NETSPY_DEBUG", ""):
             sys.stderr.write(without_passwords(short_traceback(error, full=True)))
-        _say(f"internal error: {what(error)} (NETSPY_DEBUG=1 shows where)")
+        _say(f"internal error: {describe_error(error)} (NETSPY_DEBUG=1 shows where)")
         return ExitCode.INTERNAL
     return int(result) if isinstance(result, int) else ExitCode.FINISHED
 
 
-def _named(argv: Sequence[str] | None) -> str:
+def _command_of(argv: Sequence[str] | None) -> str:
     """The command that the arguments begin with: the parser leaves it out of some of its errors."""
     first = (sys.argv[1:] if argv is None else argv)[:1]
     return f"netspy {first[0]}" if first and first[0] in COMMANDS else "netspy"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from netspy.cli.job import ArgumentOption, SetOption, connected, job_of, spider_of_kind
+from netspy.cli.job import ArgumentOption, SetOption, connect, job_of, spider_of_kind
 from netspy.cli.output import facts, iso_time, json_line, local_time, say, things
 from netspy.errors import ConfigError
 from netspy.policy.batch import TaskCounts, overdue_seconds, progress_text
@@ -126,7 +126,7 @@ def check(*, spider: Spider, arguments: ArgumentOption = None, values: SetOption
     rows = [
         ("database", seen.shown),
         ("task table", f"{made.task_table}: {_columns(made.store, settings)}"),
-        ("tasks", _counted(seen.counts)),
+        ("tasks", _format_counts(seen.counts)),
         ("index", "missing" if seen.advice else "as it should be"),
         ("last batch", _batch(seen.latest)),
         ("next batch", _next(seen, schedule)),
@@ -167,7 +167,7 @@ def status(
             if seen.latest is not None and open_
             else _batch(seen.latest),
         ),
-        ("tasks", _counted(seen.counts)),
+        ("tasks", _format_counts(seen.counts)),
         ("failed ids", _ids(seen)),
         ("next batch", _next(seen, schedule)),
         *_crew(run),
@@ -183,7 +183,7 @@ def _run(made: Any) -> Status:
     from netspy.cluster.status import read_status
 
     job = job_of(made, None, None)
-    with connected(job) as client:
+    with connect(job) as client:
         return read_status(client, job.scope, job.settings)
 
 
@@ -204,7 +204,7 @@ def _columns(store: Any, settings: Settings) -> str:
     return f"key {key}, state {state}, time {getattr(store, 'time_field', settings.BATCH_TASK_TIME_FIELD)}"
 
 
-def _counted(counts: TaskCounts) -> str:
+def _format_counts(counts: TaskCounts) -> str:
     text = f"{counts.total:,}: {counts.todo:,} to do, {counts.doing:,} in process, {counts.done:,} done, {counts.failed:,} failed"
     if counts.other:
         text += f"; {things(counts.other, 'row')} with a state of another number, left out"

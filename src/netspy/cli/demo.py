@@ -54,7 +54,7 @@ def demo(
     ] = False,
 ) -> int:
     """Run it; the exit code is the run's."""
-    from netspy.demo.run import DELAY_MS, Options, checked_delay, run_demo
+    from netspy.demo.run import DELAY_MS, Options, check_delay, run_demo
 
     if batch:
         from netspy.demo import batch_run as demo_batch_run
@@ -63,7 +63,7 @@ def demo(
             raise typer.BadParameter(
                 "--batch has two workers and begins anew each time; leave out -n and --fresh"
             )
-        delay = checked_delay(delay_ms or demo_batch_run.DELAY_MS)
+        delay = check_delay(delay_ms or demo_batch_run.DELAY_MS)
         return demo_batch_run.run_batch_demo(Options(folder, fast=fast, delay_ms=delay), _say)
     delay_ms = delay_ms or DELAY_MS
     return run_demo(Options(folder, processes, fast=fast, fresh=fresh, delay_ms=delay_ms), _say)

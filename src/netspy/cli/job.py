@@ -124,7 +124,7 @@ def find_spider_object(
 
 
 @contextmanager
-def connected(job: Job, *, key: str = "") -> Iterator[redis.Redis]:
+def connect(job: Job, *, key: str = "") -> Iterator[redis.Redis]:
     """A client of the job's Redis, or of the server that has `key`, which has answered. With REDIS_URL="embedded" the
     folder's server is used, started for the time of the block if need be.
 
@@ -140,7 +140,7 @@ def connected(job: Job, *, key: str = "") -> Iterator[redis.Redis]:
             _wait_answer(client)
             yield client
         except RedisError as error:
-            raise _told(error, settings, job.scope) from None
+            raise _user_error(error, settings, job.scope) from None
         finally:
             client.close()
             client.connection_pool.disconnect()
@@ -149,14 +149,14 @@ def connected(job: Job, *, key: str = "") -> Iterator[redis.Redis]:
 def _wait_answer(client: redis.Redis) -> None:
     """Until the server answers, but not for long: who types a command may type it again."""
     from netspy.redisio.client import CLI_PATIENCE_S
-    from netspy.redisio.trouble import trouble_of
+    from netspy.redisio.errors import error_kind
 
     end = time.monotonic() + CLI_PATIENCE_S
     while True:
         try:
             client.ping()
         except Exception as error:
-            if trouble_of(error) != "away" or time.monotonic() >= end:
+            if error_kind(error) != "away" or time.monotonic() >= end:
                 raise
             time.sleep(_PAUSE_S)
         else:
@@ -182,11 +182,11 @@ def serving(settings: Settings) -> Iterator[Settings]:
         yield msgspec.structs.replace(settings, REDIS_URL=url)
 
 
-def _told(error: Exception, settings: Settings, scope: RunScope) -> Exception:
+def _user_error(error: Exception, settings: Settings, scope: RunScope) -> Exception:
     """A Redis error in the user's words; itself when it is a fault of ours."""
-    from netspy.redisio.trouble import one_line, trouble_of, unusable
+    from netspy.redisio.errors import error_kind, one_line, unusable
 
-    trouble = trouble_of(error)
+    trouble = error_kind(error)
     text = one_line(error)
     if trouble == "away":
         return StoreUnavailableError(

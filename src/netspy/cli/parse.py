@@ -10,7 +10,7 @@ import typer
 
 from netspy.cli.run import make_spider
 from netspy.errors import ConfigError
-from netspy.observe.faults import what, where
+from netspy.observe.faults import describe_error, where
 from netspy.observe.log import without_passwords
 from netspy.observe.outcome import ExitCode
 
@@ -69,7 +69,7 @@ def parse(
     sys.stdout.flush()
     sys.stderr.write(
         without_passwords(
-            f"netspy: error: {made.name}.{callback}{f' ({place})' if place else ''} raised {what(raised)}\n"
+            f"netspy: error: {made.name}.{callback}{f' ({place})' if place else ''} raised {describe_error(raised)}\n"
         )
     )
     return ExitCode.ALL_FAILED
@@ -87,8 +87,8 @@ async def _run(settings: Any, request: Request, function: Any) -> Exception | No
         )
         sys.stderr.flush()
         try:
-            async for value in _yielded(function(request, response)):
-                print(_shown(value))
+            async for value in _iterate(function(request, response)):
+                print(_format_value(value))
         except BrokenPipeError:  # nobody reads any more
             raise
         except Exception as error:
@@ -98,7 +98,7 @@ async def _run(settings: Any, request: Request, function: Any) -> Exception | No
         await downloader.close()
 
 
-async def _yielded(result: Any) -> AsyncIterator[Any]:
+async def _iterate(result: Any) -> AsyncIterator[Any]:
     """The values of a callback of any kind, one by one."""
     from netspy.engine.page.output import as_iterator
 
@@ -112,7 +112,7 @@ async def _yielded(result: Any) -> AsyncIterator[Any]:
         yield value
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     import msgspec
 
     from netspy.messages.item import Item

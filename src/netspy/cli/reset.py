@@ -12,7 +12,7 @@ from netspy.cli.job import (
     KeyOption,
     SetOption,
     SpiderArgument,
-    connected,
+    connect,
     find_job,
     find_spider_object,
     job_of,
@@ -93,7 +93,7 @@ def reset(
     if tasks and base is None:
         raise ConfigError("--tasks: this spider has no task list in Redis; leave it out")
     what: What = "dedup" if dedup else "run" if run is not None else "job"
-    with connected(job) as client:
+    with connect(job) as client:
         found = [part for part in parts(client, job, what) if part.keys]
         waiting = _tasks_of(job, base) if what == "job" and base is not None else None
         if waiting is not None and waiting.keys and tasks:
@@ -106,7 +106,7 @@ def reset(
             return 0
         if not force:
             _refuse_while_alive(job, _name(job, what), found)
-        for line in _shown(found):
+        for line in _format_runs(found):
             print(line)
         ask(f"Remove {'the fingerprints' if dedup else 'all'} of {_name(job, what)} from {place}?", yes=yes)
         done = clear(client, job.scope, job.settings, what=what, force=force)
@@ -114,7 +114,7 @@ def reset(
         if done.keys or not tasks:
             print(f"removed {_name(job, what)}: {things(done.keys, 'key')}{runs}")
         if tasks and waiting is not None and waiting.keys:
-            with connected(job, key=waiting.name) as other:
+            with connect(job, key=waiting.name) as other:
                 print(f"removed {waiting.name}: {things(reset_tasks(other, waiting.name), 'key')}")
         _say_what_stays(client, job, what, None if tasks else waiting)
     return 0
@@ -198,7 +198,7 @@ def _tasks_of(job: Job, base: str) -> Part:
     from netspy.redisio.keys import task_list
 
     names = task_list(base)
-    with connected(job, key=base) as client:
+    with connect(job, key=base) as client:
         waiting, taken, failed = client.llen(names[0]), client.zcard(names[1]), client.llen(names[3])
         return Part(base, int(client.exists(*names)), None, (waiting, taken, 0, failed, 0))
 
@@ -237,7 +237,7 @@ def _name(job: Job, what: What) -> str:
     return job.scope.job if what == "job" else job.scope.ns
 
 
-def _shown(found: list[Part]) -> list[str]:
+def _format_runs(found: list[Part]) -> list[str]:
     head = ("namespace", "keys", "queued", "in flight", "delayed", "failed", "fingerprints")
 
     def row(name: str, some: list[Part]) -> tuple[str, ...]:

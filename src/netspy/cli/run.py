@@ -9,7 +9,7 @@ import typer
 
 from netspy.cli.target import assignments, find_spider, setting_values
 from netspy.errors import ConfigError, NetspyError
-from netspy.observe.faults import what, where
+from netspy.observe.faults import describe_error, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -137,7 +137,7 @@ def make_spider(
         place = where(error)
         raise ConfigError(
             f"{chosen.__name__} can't be made with {', '.join(keywords) or 'no arguments'}: "
-            f"{f'{place}: ' if place else ''}{what(error)}"
+            f"{f'{place}: ' if place else ''}{describe_error(error)}"
         ) from None
     if not hasattr(made, "arguments"):
         raise ConfigError(f"{chosen.__name__}.__init__ must call super().__init__(**arguments)")

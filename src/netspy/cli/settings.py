@@ -10,7 +10,7 @@ import typer
 from netspy import settings
 from netspy.cli.target import class_settings, find_spider, setting_values
 from netspy.observe.log import is_terminal
-from netspy.policy.secrets import masked
+from netspy.policy.secrets import mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,7 +86,7 @@ def rows_of(loaded: settings.Loaded) -> list[Row]:
             Row(
                 extra.get("group", ""),
                 name,
-                settings.shown(name, getattr(loaded.settings, name)),
+                settings.display_value(name, getattr(loaded.settings, name)),
                 settings.type_name(name),
                 extra.get("unit", ""),
                 loaded.origins[name],
@@ -97,7 +97,7 @@ def rows_of(loaded: settings.Loaded) -> list[Row]:
             Row(
                 OWN_GROUP,
                 name,
-                settings.shown(name, masked(value, name)),
+                settings.display_value(name, mask(value, name)),
                 type(value).__name__,
                 "",
                 "not a setting",

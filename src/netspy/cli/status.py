@@ -16,7 +16,7 @@ from netspy.cli.job import (
     RunOption,
     SetOption,
     SpiderArgument,
-    connected,
+    connect,
     find_job,
     find_run,
     nothing_there,
@@ -83,7 +83,7 @@ def status(
     if runs and watch is not None:
         raise typer.BadParameter("--runs shows a list once; leave out --watch")
     job = find_job(spider, key, run, arguments, values)
-    with connected(job) as client:
+    with connect(job) as client:
         if runs:
             _print_runs(client, job, as_json=as_json)
             return 0
@@ -92,7 +92,7 @@ def status(
         rates.update(now)
         if watch is None:
             if not no_rate:
-                now = _measured(client, job, now, rates)
+                now = _measure_rates(client, job, now, rates)
             _print(job, now, rates, as_json=as_json)
             return 0
         try:
@@ -102,7 +102,7 @@ def status(
     return 0
 
 
-def _measured(client: redis.Redis, job: Job, now: Status, rates: BeatRates) -> Status:
+def _measure_rates(client: redis.Redis, job: Job, now: Status, rates: BeatRates) -> Status:
     """Look until every live node has beaten twice, or is late."""
     from netspy.cluster.status import read_status
 
@@ -121,7 +121,7 @@ def _watch(
     from redis.exceptions import RedisError
 
     from netspy.cluster.status import read_status
-    from netspy.redisio.trouble import one_line, trouble_of
+    from netspy.redisio.errors import error_kind, one_line
 
     on_terminal = is_terminal(sys.stdout) and not as_json
     while True:
@@ -137,7 +137,7 @@ def _watch(
                 now = read_status(client, job.scope, job.settings)
                 break
             except RedisError as error:
-                if trouble_of(error) != "away":
+                if error_kind(error) != "away":
                     raise
                 say(f"Redis does not answer ({one_line(error)}); looking again")
         if not now.exists:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspy import settings
 from netspy.errors import ConfigError
-from netspy.observe.faults import what, where
+from netspy.observe.faults import describe_error, where
 from netspy.spiders.loading import StartedWhileLoadingError, only_loading
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def load_module(place: str) -> ModuleType:
 
 def _broken(place: str, error: BaseException) -> str:
     line = where(error)
-    return f"{place} can't be loaded: {f'{line}: ' if line else ''}{what(error)}"
+    return f"{place} can't be loaded: {f'{line}: ' if line else ''}{describe_error(error)}"
 
 
 def _from_file(path: Path) -> ModuleType:

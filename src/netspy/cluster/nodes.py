@@ -66,7 +66,7 @@ def read_nodes(rows: list[Any], now_ms: float, stale_s: float) -> list[NodeInfo]
     return nodes
 
 
-def summed(nodes: Iterable[NodeInfo], gone: dict[str, int]) -> dict[str, int]:
+def sum_counters(nodes: Iterable[NodeInfo], gone: dict[str, int]) -> dict[str, int]:
     """Counters of all nodes together, those that have left included."""
     total = dict(gone)
     for node in nodes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from netspy.cluster.nodes import NodeInfo, read_nodes, summed
+from netspy.cluster.nodes import NodeInfo, read_nodes, sum_counters
 from netspy.policy.batch import TaskCounts, progress_text
 from netspy.redisio.keys import BatchNames, RunKeys
 from netspy.redisio.scripts import Call, load, run_async, run_sync
@@ -113,13 +113,13 @@ def parse_status(reply: list[Any], namespace: str, stale_s: float) -> Status:
     )
     open_tasks, progress, master, master_left = reply[15:]
     nodes = read_nodes(rows, float(now), stale_s)
-    left_behind = {gone[i].decode("utf-8", "replace"): whole(gone[i + 1]) for i in range(0, len(gone), 2)}
+    left_behind = {gone[i].decode("utf-8", "replace"): int_field(gone[i + 1]) for i in range(0, len(gone), 2)}
     return Status(
         namespace=namespace,
         exists=bool(exists),
         owner=owner.decode("utf-8", "replace"),
         kind=kind.decode("utf-8", "replace"),
-        created=whole(created) / 1000,
+        created=int_field(created) / 1000,
         queued=queued,
         leased=leased,
         delayed=delayed,
@@ -129,7 +129,7 @@ def parse_status(reply: list[Any], namespace: str, stale_s: float) -> Status:
         seed=lock.decode("utf-8", "replace"),
         seed_left_s=None if left < 0 else left / 1000,
         nodes=nodes,
-        counters=summed(nodes, left_behind),
+        counters=sum_counters(nodes, left_behind),
         now=float(now) / 1000,
         open_tasks=open_tasks,
         batch=read_progress(progress),
@@ -146,7 +146,7 @@ def read_progress(text: bytes) -> BatchProgress | None:
         return None
 
 
-def whole(value: bytes | str | int) -> int:
+def int_field(value: bytes | str | int) -> int:
     """The number in a field that our nodes write; 0 for what another program put there."""
     try:
         return int(value)

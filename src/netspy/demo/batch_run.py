@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from netspy.demo.folder import DemoFolder
-from netspy.demo.run import Options, Say, shown
+from netspy.demo.run import Options, Say, display_path
 from netspy.demo.site import ShopProcess
 from netspy.demo.spider import demo_shop
 from netspy.errors import NetspyError
 from netspy.observe.outcome import ExitCode
 from netspy.redisio.embedded.server import EmbeddedRedis
-from netspy.testing.leash import Leash
+from netspy.testing.children import DieWithParent
 
 TABLE = "product_page"
 GONE = 3
@@ -114,9 +114,9 @@ def _make_tasks(place: _Place, list_url: str) -> int:
 
 def _introduce(say: Say, place: _Place, total: int, crew: _Crew) -> None:
     say(f"A table of {total:,} product pages, {GONE} of which don't exist, crawled in {BATCHES} batches.")
-    say(f"  tasks   {shown(place.tasks)} (SQLite; MySQL and PostgreSQL work the same)")
-    say(f"  queue   an embedded Redis, data in {shown(place.redis)}")
-    say(f"  rows    {shown(place.rows)}, with a unique key of batch and product")
+    say(f"  tasks   {display_path(place.tasks)} (SQLite; MySQL and PostgreSQL work the same)")
+    say(f"  queue   an embedded Redis, data in {display_path(place.redis)}")
+    say(f"  rows    {display_path(place.rows)}, with a unique key of batch and product")
     say("  master  netspy run netspy.demo.batch_spider --monitor --once    (as cron would)")
     say("  worker  netspy run netspy.demo.batch_spider                     (two, which stay)")
     say(f"  A batch is due every {crew.interval_min * 60:g} s, not every 7 days. Ctrl-C ends the demo.")
@@ -182,7 +182,7 @@ class _Process:
             start_new_session=True,  # Ctrl-C is for the demo, which ends them
         )
         self.pid = self._process.pid
-        self._leash = Leash(self.pid)
+        self._guard = DieWithParent(self.pid)
         self.code: int | None = None
 
     @property
@@ -192,7 +192,7 @@ class _Process:
             # Looked at without reaping: the watcher must let go of the number first.
             if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 return True
-            self._leash.release()
+            self._guard.release()
             self.code = self._process.wait()
             self._log.close()
         return False
@@ -336,7 +336,7 @@ def _conclude(place: _Place, total: int, crew: _Crew, say: Say) -> int:
     say(f"the shop  served {len(answers):,} pages{kill}")
     wrong = problems(place, total)
     wrong += [
-        f"{one.name} ended with code {one.code}, see {shown(place.folder / one.name)}.log"
+        f"{one.name} ended with code {one.code}, see {display_path(place.folder / one.name)}.log"
         for one in crew.all
         if one.code != _ENDS.get(one.name, int(ExitCode.SIGTERM))
     ]

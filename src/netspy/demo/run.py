@@ -47,7 +47,7 @@ class _Standing(NamedTuple):
     reasons: Counter[str]
 
 
-def checked_delay(text: str) -> str:
+def check_delay(text: str) -> str:
     """The bounds of the shop's answer time as given. Raises ConfigError."""
     if not re.fullmatch(r"\d{1,6}:\d{1,6}", text):
         raise ConfigError(f"--delay-ms {text!r}: give two whole numbers of milliseconds, e.g. {DELAY_MS}")
@@ -58,7 +58,7 @@ def run_demo(options: Options, say: Say) -> int:
     """Run or go on with the demo; the exit code. Raises ConfigError and other NetspyError: one line each."""
     if options.processes < 1:
         raise ConfigError(f"--processes {options.processes}: give a whole number, 1 or more")
-    checked_delay(options.delay_ms)
+    check_delay(options.delay_ms)
     folder = DemoFolder(options.folder)
     folder.open(
         waiting=lambda: say("The nodes of a demo that was killed are still stopping; waiting for them …")
@@ -77,7 +77,7 @@ def _run(options: Options, folder: DemoFolder, say: Say) -> int:
     old = folder.unfinished()
     if old is not None and options.fresh:
         folder.forget()
-        say(f"Forgetting run {old.run_id}; what it stored stays in {shown(folder.run(old.run_id))}.")
+        say(f"Forgetting run {old.run_id}; what it stored stays in {display_path(folder.run(old.run_id))}.")
         old = None
     run_id = old.run_id if old is not None else folder.new_run_id()
     here = folder.run(run_id)
@@ -132,8 +132,8 @@ def _introduce(say: Say, spider: ShopDemo, run: Unfinished, folder: DemoFolder, 
     say(f"  shop   {spider.start_url} (a process on this machine)")
     say("         a third of the pages in GBK, some fail at first, 4 links lead nowhere,")
     say("         5 links lead to a partner's host that is down")
-    say(f"  queue  an embedded Redis, data in {shown(folder.redis)}")
-    say(f"  items  SQLite and JSON lines in {shown(folder.run(run.run_id))}")
+    say(f"  queue  an embedded Redis, data in {display_path(folder.redis)}")
+    say(f"  items  SQLite and JSON lines in {display_path(folder.run(run.run_id))}")
     say("  Ctrl-C stops in good order; started again, it goes on where it was.")
 
 
@@ -193,7 +193,7 @@ def _conclude(say: Say, end: FleetEnd, standing: _Standing, run: Unfinished, fol
     return summary.exit_code
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """A path as short as can be: relative to here when it is below."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))

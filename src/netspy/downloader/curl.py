@@ -10,8 +10,8 @@ from curl_cffi.curl import DEFAULT_CACERT
 
 from netspy.downloader import decoding, failures, redirects, user_agents
 from netspy.downloader.cookies import CookieJar
-from netspy.downloader.failures import Kind, failed
-from netspy.downloader.guard import ProxyGuard, blocked, look_up, open_socket
+from netspy.downloader.failures import Kind, download_error
+from netspy.downloader.guard import ProxyGuard, blocked_error, look_up, open_socket
 from netspy.downloader.headers import line
 from netspy.downloader.multi import OK
 from netspy.downloader.outgoing import Outgoing, milliseconds
@@ -112,7 +112,7 @@ class CurlDownloader:
                 return response
             sent = (out.method, out.url, out.sent_cookie)
             if sent in visited:
-                raise failed(
+                raise download_error(
                     out.method, out.url, "the redirects lead in a circle", Kind("redirects", retryable=False)
                 )
             visited.add(sent)
@@ -156,7 +156,7 @@ class CurlDownloader:
                 content = b""
             head = got.head
             if head is None:
-                raise failed(out.method, out.url, "the answer has no head", failures.UNKNOWN)
+                raise download_error(out.method, out.url, "the answer has no head", failures.UNKNOWN)
             return Answer(head, content, got.location, got.set_cookies)
         finally:
             pool.give_back(transfer)
@@ -178,20 +178,20 @@ class CurlDownloader:
         if spent_s:
             left = out.total_s - spent_s
             if left <= 0:
-                raise failed(
+                raise download_error(
                     out.method, out.url, f"the redirects took longer than {out.total_s:g} s", Kind("timeout")
                 )
             options.append((CurlOpt.TIMEOUT_MS, milliseconds(left)))
         try:
             transfer.arm(out.url, lines, options)
         except ValueError as error:
-            raise failed(out.method, out.url, str(error), Kind("protocol", retryable=False)) from None
+            raise download_error(out.method, out.url, str(error), Kind("protocol", retryable=False)) from None
 
     def _error(self, transfer: Transfer, out: Outgoing, code: int) -> BaseException | None:
         """Why the hop failed, None when it didn't."""
         got = transfer.got
         if got.rejected is not None:
-            return failures.rejected(out.method, out.url, got.rejected, got.allowed)
+            return failures.content_type_error(out.method, out.url, got.rejected, got.allowed)
         if isinstance(got.error, decoding.BodyError):
             return failures.from_body(got.error, method=out.method, url=out.url)
         if got.error is not None:
@@ -201,7 +201,7 @@ class CurlDownloader:
         if self._closed:
             return closed(out)
         if got.refused is not None and not got.opened:
-            return blocked(out.method, out.url, *got.refused)
+            return blocked_error(out.method, out.url, *got.refused)
         return failures.from_curl(
             code,
             transfer.error_text(),
@@ -217,7 +217,7 @@ class CurlDownloader:
         """
         limit = self._settings.MAX_REDIRECTS
         if hops >= limit:
-            raise failed(
+            raise download_error(
                 out.method,
                 out.url,
                 f"more than MAX_REDIRECTS={limit} redirects",
@@ -227,7 +227,7 @@ class CurlDownloader:
             found = redirects.target(out.url + fragment, answer.location or b"")
             there = urls.require_http(found)
         except InvalidUrlError as error:
-            raise failed(
+            raise download_error(
                 out.method,
                 out.url,
                 f"it redirects to what can't be fetched: {error}",
@@ -266,7 +266,9 @@ class CurlDownloader:
             try:
                 self._check_impersonate(out.impersonate)
             except ConfigError as error:
-                raise failed(out.method, out.url, str(error), Kind("protocol", retryable=False)) from None
+                raise download_error(
+                    out.method, out.url, str(error), Kind("protocol", retryable=False)
+                ) from None
         pool = self._pools[out.impersonate] = Pool(
             self._loop,
             base=base_options(self._settings, impersonating=bool(out.impersonate)),
@@ -333,7 +335,7 @@ def open_files() -> int:
 
 def closed(out: Outgoing) -> NetspyError:
     """The error of a fetch that meets a closed downloader."""
-    return failed(out.method, out.url, "the downloader was closed", Kind("reset"))
+    return download_error(out.method, out.url, "the downloader was closed", Kind("reset"))
 
 
 def place_of(url: str) -> dict[str, Any]:

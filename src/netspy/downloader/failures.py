@@ -90,34 +90,36 @@ def from_curl(
         kind = Kind("truncated")
     if proxied and kind.reason == "connect":  # all connections go to the proxy
         kind = Kind("proxy")
-    return failed(method, url, f"{text or 'libcurl gave no reason'} (libcurl {code})", kind)
+    return download_error(method, url, f"{text or 'libcurl gave no reason'} (libcurl {code})", kind)
 
 
 def from_body(error: BodyError, *, method: str, url: str) -> DownloadError:
     """The error of a body that can't be had in full."""
     if error.reason == "too_large":
         return ResponseTooLargeError(
-            f"{what(method, url)}: {error}; raise MAX_RESPONSE_SIZE if such pages are wanted"
+            f"{describe_request(method, url)}: {error}; raise MAX_RESPONSE_SIZE if such pages are wanted"
         )
-    return failed(method, url, str(error), Kind(error.reason))
+    return download_error(method, url, str(error), Kind(error.reason))
 
 
-def failed(method: str, url: str, why: str, kind: Kind) -> DownloadError:
+def download_error(method: str, url: str, why: str, kind: Kind) -> DownloadError:
     """A DownloadError whose message says what, which URL and why."""
     return DownloadError(
-        f"{what(method, url)} failed ({kind.reason}): {why}", reason=kind.reason, retryable=kind.retryable
+        f"{describe_request(method, url)} failed ({kind.reason}): {why}",
+        reason=kind.reason,
+        retryable=kind.retryable,
     )
 
 
-def rejected(method: str, url: str, content_type: str, allowed: list[str]) -> NetspyError:
+def content_type_error(method: str, url: str, content_type: str, allowed: list[str]) -> NetspyError:
     """The error of a page whose type isn't wanted."""
     return ContentTypeRejectedError(
-        f"{what(method, url)}: its content type {content_type!r:.100} is not in "
+        f"{describe_request(method, url)}: its content type {content_type!r:.100} is not in "
         f"ALLOWED_CONTENT_TYPES={allowed!r}"
     )
 
 
-def what(method: str, url: str) -> str:
+def describe_request(method: str, url: str) -> str:
     """The request as messages name it: without credentials, and not longer than a line."""
     shown = hide_password(url)
     return f"{method} {shown if len(shown) <= 300 else shown[:297] + '...'}"

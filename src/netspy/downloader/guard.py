@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.downloader import redirects
 from netspy.downloader.addresses import literal, objection
-from netspy.downloader.failures import Kind, failed
+from netspy.downloader.failures import Kind, download_error
 from netspy.downloader.multi import ffi
 from netspy.downloader.outgoing import Outgoing, proxy_for
 from netspy.messages import urls
@@ -40,10 +40,10 @@ _FAMILIES: dict[int, tuple[type[IPv4Address | IPv6Address], slice]] = {
 }  # where the address lies in struct curl_sockaddr: four ints, then struct sockaddr_in or sockaddr_in6
 
 
-def blocked(method: str, url: str, address: Address | str, kind: str) -> DownloadError:
+def blocked_error(method: str, url: str, address: Address | str, kind: str) -> DownloadError:
     """The error of a request that leads to `address`."""
     article = "an" if kind[0] in "aeiou" else "a"
-    return failed(
+    return download_error(
         method,
         url,
         f"it leads to {address}, {article} {kind} address, and BLOCK_PRIVATE_ADDRESSES is on",
@@ -81,18 +81,18 @@ class ProxyGuard:
         kept = self._kept.get(key)
         if kept is not None and kept[0] > now:
             return kept[1]
-        pinned = await self._vetted(out, *key)
+        pinned = await self._check_host(out, *key)
         if len(self._kept) >= MAX_KEPT:
             self._kept.clear()
         self._kept[key] = (now + KEPT_S, pinned)
         return pinned
 
-    async def _vetted(self, out: Outgoing, host: str, port: int) -> str:
+    async def _check_host(self, out: Outgoing, host: str, port: int) -> str:
         try:
             found = await asyncio.wait_for(self._resolve(host, port), out.connect_s)
             addresses = [ip_address(text.partition("%")[0]) for text in found]
         except (OSError, UnicodeError, ValueError) as error:  # TimeoutError is an OSError
-            raise failed(
+            raise download_error(
                 out.method,
                 out.url,
                 f"{host} can't be looked up here ({error or type(error).__name__}), so BLOCK_PRIVATE_ADDRESSES "
@@ -100,7 +100,7 @@ class ProxyGuard:
                 Kind("dns"),
             ) from None
         if not addresses:
-            raise failed(out.method, out.url, f"{host} has no address", Kind("dns"))
+            raise download_error(out.method, out.url, f"{host} has no address", Kind("dns"))
         for address in addresses:
             self._judge(out, address)
         # IPv4 first: not every proxy has IPv6, and SOCKS4 can't say it.
@@ -110,7 +110,7 @@ class ProxyGuard:
     def _judge(self, out: Outgoing, address: Address) -> None:
         kind = objection(address)
         if kind is not None:
-            raise blocked(out.method, out.url, address, kind)
+            raise blocked_error(out.method, out.url, address, kind)
 
 
 @ffi.callback("int(void *, int, void *)", error=BAD_SOCKET)  # type: ignore[untyped-decorator]  # cffi

@@ -15,7 +15,7 @@ from curl_cffi.const import CurlOpt
 from netspy.downloader import body as bodies
 from netspy.downloader import cookies as cookie_rules
 from netspy.downloader import headers, redirects
-from netspy.downloader.failures import Kind, failed
+from netspy.downloader.failures import Kind, download_error
 from netspy.errors import RequestError
 from netspy.settings import hide_password
 
@@ -282,7 +282,7 @@ def proxy_for(method: str, url: str, kwargs: Mapping[str, Any]) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise failed(
+        raise download_error(
             method,
             url,
             f"{hide_password(text)!r:.200} is no proxy URL; give {', '.join(sorted(PROXY_SCHEMES))}://host:port",

@@ -31,7 +31,7 @@ from netspy.engine.tasks.feeder import Feeder
 from netspy.engine.tasks.requests import TaskRequests
 from netspy.messages import sub_download
 from netspy.messages.response import Response
-from netspy.observe.faults import user_line, what
+from netspy.observe.faults import describe_error, user_line
 from netspy.observe.throttle import ThrottledLog
 from netspy.policy.limits import limit_of
 from netspy.policy.politeness import Politeness
@@ -218,7 +218,7 @@ class Components:
         except BaseException as caught:
             error = failure(caught)
             env.counters.inc("callback_error")
-            env.log.error("{}.{} ({}) raised {}", env.name, name, user_line(error), what(error))
+            env.log.error("{}.{} ({}) raised {}", env.name, name, user_line(error), describe_error(error))
 
 
 class _ActiveDownloads:

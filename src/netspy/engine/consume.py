@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from netspy import crash
-from netspy.aside import SerialThread
+from netspy.blocking import SerialThread
 from netspy.errors import ItemError, PipelineError, StoreLostError
 from netspy.messages.envelope import row_of
 from netspy.messages.row import DeadRow, Row

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from netspy.engine.waiting import wait_for_event
 from netspy.errors import NetspyError, StoreLostError
-from netspy.observe.faults import what
+from netspy.observe.faults import describe_error
 from netspy.observe.throttle import LoggerLike
 
 Outcome = Literal["finished", "nothing_to_do", "stopped", "limit", "seeding_failed", "store_lost", "failed"]
@@ -101,7 +101,7 @@ class Control:
         elif isinstance(error, NetspyError):
             self.stop(str(error), "failed")
         else:
-            self.broke(task.get_name(), what(error))
+            self.broke(task.get_name(), describe_error(error))
 
     def broke(self, name: str, why: str) -> None:
         """The part of that name has ended by itself: so does the node, loudly."""

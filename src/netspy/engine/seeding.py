@@ -21,7 +21,7 @@ from netspy.engine.page.output import CallbackOutput, OutputCollector, YieldSite
 from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import NewEntry, SeedGrant
-from netspy.observe.faults import user_line, what
+from netspy.observe.faults import describe_error, user_line
 from netspy.policy.backoff import Backoff
 from netspy.policy.finish import finished_job_left_behind, finished_job_text
 from netspy.raised import failure
@@ -120,7 +120,7 @@ class Seeder:
             if isinstance(error, SpiderError):
                 self.error = str(error)
             else:
-                self.error = f"start_requests ({user_line(error)}) raised {what(error)}"
+                self.error = f"start_requests ({user_line(error)}) raised {describe_error(error)}"
             self._log.error(
                 "{}: {} after {} seed(s); what was yielded is crawled", self._name, self.error, self.seeds
             )

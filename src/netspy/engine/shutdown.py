@@ -142,7 +142,7 @@ class Shutdown:
 
     async def _store_items(self) -> None:
         components = self._components
-        self._parts.writer.hurry(self._deadline)
+        self._parts.writer.shorten_deadline(self._deadline)
         if not self._aborted:
             late = "items were not stored in time; their pages will be crawled again"
             await self._bounded(components.items.flush_all(), self._deadline, late)

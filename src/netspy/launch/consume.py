@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from netspy.brokers.address import shown
+from netspy.brokers.address import display_url
 from netspy.engine.consume import Clean, Consumer
 from netspy.engine.node import force_exit
 from netspy.errors import ConfigError
@@ -116,9 +116,9 @@ async def _run(
         if not consumer.opened:
             return  # if it doesn't come, the error says so
         if away:
-            logger.warning("{} is away; waiting for it", shown(address))
+            logger.warning("{} is away; waiting for it", display_url(address))
         else:
-            logger.info("{} is back after {:.1f} s", shown(address), seconds)
+            logger.info("{} is back after {:.1f} s", display_url(address), seconds)
 
     source = message_source(address, settings, on_outage=outage)
     consumer = Consumer(

@@ -167,7 +167,7 @@ async def _run(
     else:
         signals.hold(bool(seen), forced)
     totals = observer.totals() if built.parts.shared else spider.counters.own()
-    outcome, code = summaries.judged(
+    outcome, code = summaries.judge_run(
         ended.outcome, totals, signal=ended.signal, fail_on_nothing_to_do=settings.FAIL_ON_NOTHING_TO_DO
     )
     if outcome in {"nothing_to_do", "all_failed"} and not (totals["request_failed"] or totals["item_failed"]):

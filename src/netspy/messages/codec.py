@@ -45,10 +45,10 @@ def encode(value: Any, where: str = "") -> bytes:
     deeper than MAX_DEPTH, and for more than MAX_BYTES.
     """
     try:
-        data = _write(value if is_plain(value) else lift(value, where))
+        data = _write(value if is_plain(value) else tag(value, where))
     except UnicodeEncodeError:
-        data = _write(lift(value, where))
-    return bounded(data, where)
+        data = _write(tag(value, where))
+    return check_size(data, where)
 
 
 def decode(data: bytes | str) -> Any:
@@ -58,7 +58,7 @@ def decode(data: bytes | str) -> Any:
     try:
         value = _read(data)
         marked = '"!' in data if isinstance(data, str) else b'"!' in data
-        return lower(value) if marked else value
+        return untag(value) if marked else value
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise SerializationError(f"not a payload of netspy: {error}: {data[:80]!r}") from error
 
@@ -88,7 +88,7 @@ def is_plain(value: Any, room: int = MAX_DEPTH) -> bool:
     return False
 
 
-def lift(value: Any, where: str = "") -> Any:
+def tag(value: Any, where: str = "") -> Any:
     """`value` with tagged objects where JSON alone would change it. Raises SerializationError."""
     try:
         return _Lifter().lift(value, MAX_DEPTH)
@@ -96,13 +96,13 @@ def lift(value: Any, where: str = "") -> Any:
         raise SerializationError(refused.message(where)) from None
 
 
-def lower(value: Any) -> Any:
+def untag(value: Any) -> Any:
     """The inverse of `lift`; changes containers in place. Raises SerializationError for an unknown tag."""
     kind = type(value)
     if kind is list:
         for index, inner in enumerate(value):
             if type(inner) is dict or type(inner) is list:
-                value[index] = lower(inner)
+                value[index] = untag(inner)
     elif kind is dict:
         if len(value) == 1:
             [(tag, content)] = value.items()
@@ -110,7 +110,7 @@ def lower(value: Any) -> Any:
                 return _revive(tag, content)
         for key, inner in value.items():
             if type(inner) is dict or type(inner) is list:
-                value[key] = lower(inner)
+                value[key] = untag(inner)
     return value
 
 
@@ -130,7 +130,7 @@ def stable(value: Any) -> bytes:
         raise SerializationError(refused.message("")) from None
 
 
-def bounded(data: bytes, where: str = "") -> bytes:
+def check_size(data: bytes, where: str = "") -> bytes:
     """`data` itself. Raises SerializationError when it is over MAX_BYTES."""
     if len(data) > MAX_BYTES:
         raise SerializationError(
@@ -319,7 +319,7 @@ def _read_int(content: str) -> int:
 def _read_items(content: Any) -> list[Any]:
     if type(content) is not list:
         raise TypeError("a list is wanted")
-    items: list[Any] = lower(content)
+    items: list[Any] = untag(content)
     return items
 
 

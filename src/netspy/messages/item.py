@@ -60,7 +60,7 @@ class Item:
                 continue
             for name, value in vars(base).items():
                 if name in _RESERVED and name not in _HOOKS:
-                    raise ItemError(f"{base.__qualname__}.{name}: {_taken(name)}")
+                    raise ItemError(f"{base.__qualname__}.{name}: {_taken_name_error(name)}")
                 if _is_field(name, value):
                     defaults[name] = value
                 else:
@@ -89,7 +89,7 @@ class Item:
     def __setitem__(self, name: str, value: Any) -> None:
         """Set a field (`table_name` and `pipelines` too). Raises ItemError for a name of Item itself."""
         if name in _RESERVED and name not in _ITEM_SETTABLE:
-            raise ItemError(f"{type(self).__name__}[{name!r}]: {_taken(name)}")
+            raise ItemError(f"{type(self).__name__}[{name!r}]: {_taken_name_error(name)}")
         setattr(self, name, value)
 
     def __contains__(self, name: object) -> bool:
@@ -168,7 +168,7 @@ def _digest_of_all(table: str, fields: dict[str, Any]) -> bytes:
     return item_digest(table, {k: v for k, v in fields.items() if not _is_empty(v)})
 
 
-def _taken(name: str) -> str:
+def _taken_name_error(name: str) -> str:
     return f"{name!r} is a name of Item itself; give the field another name"
 
 

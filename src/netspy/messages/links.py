@@ -43,7 +43,7 @@ def find_links(
     the search to the elements it finds and what is inside them. A link that is malformed, or can't be
     fetched (`mailto:`, `javascript:`), is left out; it never spoils the others.
     """
-    allowed, denied = _compiled(allow), _compiled(deny)
+    allowed, denied = _compile(allow), _compile(deny)
     host = _host(response.url) if same_host else None
     base, encoding = response.base_url, response.link_encoding
     found: list[Link] = []
@@ -105,7 +105,7 @@ def _anchors(response: Response, css: str | None) -> Iterable[Selector]:
     return response.css(css).xpath("descendant-or-self::a[@href] | descendant-or-self::area[@href]")
 
 
-def _compiled(patterns: Patterns) -> list[re.Pattern[str]]:
+def _compile(patterns: Patterns) -> list[re.Pattern[str]]:
     if patterns is None:
         return []
     if isinstance(patterns, (str, re.Pattern)):

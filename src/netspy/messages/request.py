@@ -11,7 +11,6 @@ from netspy.errors import InvalidUrlError, RequestError, SerializationError
 from netspy.messages import sub_download
 from netspy.messages.callbacks import callback_problem, name_of
 from netspy.messages.fingerprint import raw_digest, request_digest
-from netspy.messages.packed import DEFAULT_PRIORITY, VERSION, Packed, read, write
 from netspy.messages.request_fields import (
     REQUEST_KWARGS,
     Option,
@@ -22,7 +21,8 @@ from netspy.messages.request_fields import (
     plain_method,
     plain_url,
 )
-from netspy.messages.urls import add_params, host_of, shown, site_of
+from netspy.messages.urls import add_params, display_url, host_of, site_of
+from netspy.messages.wire_format import DEFAULT_PRIORITY, VERSION, Packed, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -297,12 +297,12 @@ class Request:
             self.__dict__ or None,
             None if self._options is None else _named(self._options, _travelling),
         )
-        return write(packed, self)
+        return encode(packed, self)
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
         """The request that `pack` was called on; callbacks are names. Raises SerializationError."""
-        packed = read(data)
+        packed = decode(data)
         self = object.__new__(cls)
         self.url = packed.u
         self.method = packed.m
@@ -355,7 +355,7 @@ class Request:
         callback = "" if self.callback is None else f" callback={name_of(self.callback)}"
         priority = "" if self.priority == DEFAULT_PRIORITY else f" priority={self.priority:g}"
         retries = f" retry_times={self.retry_times}" if self.retry_times else ""
-        return f"<Request {self.method} {shown(self.url)[1:-1]}{callback}{priority}{retries}>"
+        return f"<Request {self.method} {display_url(self.url)[1:-1]}{callback}{priority}{retries}>"
 
     def _take(self, kw: dict[str, Any]) -> None:
         """Sort keywords into the downloader's and the user's."""

@@ -300,9 +300,9 @@ class Response:
         href = href_of(target)
         if href is None:
             raise RequestError(f"follow: this link element has no href: {target.get()!r:.80}")
-        return Request(self._followed(href), callback=callback, **kw)
+        return Request(self._resolve_link(href), callback=callback, **kw)
 
-    def _followed(self, href: str) -> str:
+    def _resolve_link(self, href: str) -> str:
         try:
             return self.urljoin(href)
         except InvalidUrlError:
@@ -327,7 +327,7 @@ class Response:
         for target in targets:
             href = href_of(target)
             if href is not None:
-                yield Request(self._followed(href), callback=callback, **kw)
+                yield Request(self._resolve_link(href), callback=callback, **kw)
 
     def links(
         self,

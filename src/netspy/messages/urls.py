@@ -141,7 +141,7 @@ def join(base: str, href: str, *, encoding: str = "utf-8", fragment: bool = True
         joined = _ada_join(base, href)
     except ValueError:
         raise InvalidUrlError(
-            f"the link {shown(href)} on {shown(base)} doesn't make a URL; leave it out"
+            f"the link {display_url(href)} on {display_url(base)} doesn't make a URL; leave it out"
         ) from None
     return joined if fragment or "#" not in joined else joined[: joined.index("#")]
 
@@ -150,7 +150,7 @@ def require_http(url: str) -> str:
     """The wire form of a URL that can be fetched. Raises InvalidUrlError when it isn't http or https."""
     sent = wire(url)
     if not sent.startswith(("http://", "https://")):
-        raise InvalidUrlError(f"{shown(url)} can't be fetched: its scheme is neither http nor https")
+        raise InvalidUrlError(f"{display_url(url)} can't be fetched: its scheme is neither http nor https")
     return sent
 
 
@@ -191,7 +191,7 @@ def add_params(url: str, params: Any) -> str:
     return f"{head}{glue}{added}{mark}{tail}"
 
 
-def shown(url: str) -> str:
+def display_url(url: str) -> str:
     """A URL fit for messages: quoted, its password hidden, shortened to some 200 characters."""
     return repr(_password(r"\1***@", url, 1))[:200]
 
@@ -251,9 +251,9 @@ def _ada_join(base: str, href: str) -> str:
 def _invalid(url: str) -> InvalidUrlError:
     if _scheme(url.strip(_EDGES)) is None:
         return InvalidUrlError(
-            f"{shown(url)} is not an absolute URL; start it with https:// or join it to its page's URL"
+            f"{display_url(url)} is not an absolute URL; start it with https:// or join it to its page's URL"
         )
-    return InvalidUrlError(f"{shown(url)} doesn't parse as a URL; check its host and port")
+    return InvalidUrlError(f"{display_url(url)} doesn't parse as a URL; check its host and port")
 
 
 def _name(pair: tuple[str, str]) -> str:
@@ -279,10 +279,10 @@ def _form(name: Any, value: Any) -> str:
     """One name=value of a query, form-encoded."""
     if value is True or value is False:
         value = "true" if value else "false"
-    return f"{_quoted(name)}={_quoted(value)}"
+    return f"{_quote(name)}={_quote(value)}"
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     if isinstance(value, bytes):
         return quote_plus(value)
     if isinstance(value, (dict, list, tuple)):

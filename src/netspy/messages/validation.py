@@ -39,7 +39,7 @@ def checker(cls: type) -> Callable[[dict[str, Any]], None] | None:
     if hasattr(cls, "model_validate"):
         return lambda fields: _check_model(cls, fields)
     declared: list[Any] = []
-    for name, hint in _declared(cls).items():
+    for name, hint in _declared_types(cls).items():
         required = issubclass(cls, Item) and name not in cls._defaults
         declared.append((name, hint) if required else (name, hint, None))
     if not declared:
@@ -51,12 +51,12 @@ def checker(cls: type) -> Callable[[dict[str, Any]], None] | None:
         try:
             convert(fields, shape, builtin_types=AS_THEY_ARE, str_keys=False)
         except msgspec.ValidationError as error:
-            raise ItemError(_told(cls, fields, str(error))) from None
+            raise ItemError(_describe(cls, fields, str(error))) from None
 
     return check
 
 
-def _declared(cls: type) -> dict[str, Any]:
+def _declared_types(cls: type) -> dict[str, Any]:
     """The types of the fields that a class and its bases declare, as far as they can be found and checked."""
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
@@ -88,7 +88,7 @@ def _checkable(hint: Any) -> bool:
     return True
 
 
-def _told(cls: type, fields: dict[str, Any], text: str) -> str:
+def _describe(cls: type, fields: dict[str, Any], text: str) -> str:
     """`Book.price = '12': expected `float`, got `str``."""
     if missing := _MISSING.match(text):
         return f"{cls.__name__}.{missing[1]} is missing; give it a value, or the class a default"

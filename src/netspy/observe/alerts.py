@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from netspy.observe.faults import what
+from netspy.observe.faults import describe_error
 from netspy.observe.log import get_logger
 
 Send = Callable[[str, str], None]
@@ -62,5 +62,5 @@ class Alerts:
                 self._send(kind, message)
             except Exception as error:
                 # The alert is in the log already; a broken channel must not stop the crawl.
-                self._logger.warning("sending alert {} failed: {}", kind, what(error))
+                self._logger.warning("sending alert {} failed: {}", kind, describe_error(error))
         return True

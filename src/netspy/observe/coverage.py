@@ -69,7 +69,7 @@ class Coverage:
         }
 
 
-def added(parts: Iterable[Mapping[str, TableCoverage]]) -> dict[str, TableCoverage]:
+def merge_coverage(parts: Iterable[Mapping[str, TableCoverage]]) -> dict[str, TableCoverage]:
     """The coverage of several processes as one."""
     total: dict[str, TableCoverage] = {}
     for part in parts:

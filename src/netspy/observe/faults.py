@@ -64,7 +64,7 @@ def _lines(exc: BaseException, wanted: Callable[[str], bool]) -> list[str]:
     ]
 
 
-def what(exc: BaseException, limit: int = MAX_TEXT) -> str:
+def describe_error(exc: BaseException, limit: int = MAX_TEXT) -> str:
     """`Type: message` on one line, the message cut at `limit` characters; also when its `str()` raises."""
     try:
         text = " ".join(str(exc).split())

@@ -165,10 +165,10 @@ def merge(summaries: Sequence[RunSummary], *, fail_on_nothing_to_do: bool = Fals
         elapsed=elapsed,
         rate=_rate(totals["pages"], elapsed),
         nodes=sum(one.nodes for one in summaries),
-        reasons=_added(one.reasons for one in summaries),
-        user=_added(one.user for one in summaries),
+        reasons=_sum(one.reasons for one in summaries),
+        user=_sum(one.user for one in summaries),
         outputs=list(dict.fromkeys(output for one in summaries for output in one.outputs)),
-        coverage=coverages.added(one.coverage for one in summaries),
+        coverage=coverages.merge_coverage(one.coverage for one in summaries),
         started=started,
         finished=finished,
         **totals,
@@ -214,7 +214,7 @@ def refused_all(outcome: Outcome, counts: Mapping[str, int]) -> bool:
     return outcome == "nothing_to_do" and bool(counts["parse_error"] or counts["invalid_url"])
 
 
-def judged(
+def judge_run(
     ended: Outcome,
     counts: Mapping[str, int],
     *,
@@ -356,7 +356,7 @@ def _iso(when: datetime) -> str:
     return when.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
-def _added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for part in parts:
         total.update(part)

@@ -100,8 +100,8 @@ class CsvPipeline(BasePipeline):
 
     def _write(self, file: SharedFile, wanted: list[str], rows: list[dict[str, Any]]) -> None:
         if self._escapes and any(name.startswith(_FORMULA_STARTS) for name in wanted):
-            rows = [{_disarmed(name): value for name, value in row.items()} for row in rows]
-            wanted = [_disarmed(name) for name in wanted]
+            rows = [{_disarm(name): value for name, value in row.items()} for row in rows]
+            wanted = [_disarm(name) for name in wanted]
         known = self._look(file)
         if known is None:
             marked = self.settings.CSV_BOM if self.bom is None else self.bom
@@ -149,7 +149,7 @@ class CsvPipeline(BasePipeline):
         try:
             with temp.open("wb") as out:
                 out.write(head)
-                for block in _widened(file.blocks(len(known.head), known.end), b"," * new):
+                for block in _pad_records(file.blocks(len(known.head), known.end), b"," * new):
                     out.write(block)
                 out.write(data)
                 out.flush()
@@ -166,7 +166,7 @@ class CsvPipeline(BasePipeline):
             cells = [text_of(row.get(column)) for column in columns]
             if escape:
                 cells = [
-                    cell if isinstance(row.get(column), _NUMBERS) else _disarmed(cell)
+                    cell if isinstance(row.get(column), _NUMBERS) else _disarm(cell)
                     for cell, column in zip(cells, columns, strict=True)
                 ]
             yield cells
@@ -178,7 +178,7 @@ class CsvPipeline(BasePipeline):
         return out.getvalue().encode("utf-8")
 
 
-def _disarmed(text: str) -> str:
+def _disarm(text: str) -> str:
     """Text that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
@@ -221,7 +221,7 @@ def _end_of_last_record(file: SharedFile, start: int, end: int) -> int:
     return last
 
 
-def _widened(blocks: Iterator[bytes], pad: bytes) -> Iterator[bytes]:
+def _pad_records(blocks: Iterator[bytes], pad: bytes) -> Iterator[bytes]:
     """The records with `pad` before each newline outside quotes; all other bytes as they are."""
     quoted = False
     carry = b""  # a return at the end of a block belongs to the newline that may follow

@@ -15,7 +15,7 @@ from netspy.pipelines.documents.bulk import (
     failed_rows,
     index_line,
     index_name,
-    refused,
+    refusal,
     requests,
     update_line,
 )
@@ -107,7 +107,7 @@ class ElasticsearchPipeline(BasePipeline):
         )
         status, body = self._ask("GET", "/", b"")
         if status >= 400:
-            error = refused(status, body)
+            error = refusal(status, body)
             raise error.__cause__ or error
 
     def describe(self, table: str, unique_key: tuple[str, ...]) -> None:
@@ -177,7 +177,7 @@ class ElasticsearchPipeline(BasePipeline):
         """Why rows of the part are not stored, by place. Raises what `refused` says of the request as a whole."""
         status, body = self._ask("POST", _BULK, b"".join(line.data for line in part))
         if status != 200:
-            raise refused(status, body)
+            raise refusal(status, body)
         return failed_rows(part, body)
 
     def _ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
@@ -194,7 +194,7 @@ class ElasticsearchPipeline(BasePipeline):
                 host.resting_until = time.monotonic() + _REST_S
                 continue
             if answer.status in {502, 503, 504}:  # this node, or what stands before it, has no service
-                trouble = f"{host.url}: {refused(answer.status, answer.data)}"
+                trouble = f"{host.url}: {refusal(answer.status, answer.data)}"
                 host.resting_until = time.monotonic() + _REST_S
                 continue
             host.resting_until = 0.0

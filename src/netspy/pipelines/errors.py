@@ -45,7 +45,7 @@ class UnavailableError(PipelineError):
 
 def rows_fault(error: BaseException) -> bool:
     """Whether the same rows would fail again: an ItemError, or a driver's word for it (PEP 249)."""
-    return isinstance(error, ItemError | NotImplementedError) or _named(error, _ROWS)
+    return isinstance(error, ItemError | NotImplementedError) or _has_name(error, _ROWS)
 
 
 def store_away(error: BaseException) -> bool:
@@ -66,7 +66,7 @@ def store_away(error: BaseException) -> bool:
             or error.errno is None
             or error.errno in _PASSING
         )
-    return _named(error, _AWAY) and not _is_statement(error)
+    return _has_name(error, _AWAY) and not _is_statement(error)
 
 
 def text_of(error: BaseException) -> str:
@@ -85,6 +85,6 @@ def _is_statement(error: BaseException) -> bool:
     return isinstance(inner, sqlite3.OperationalError) and _STATEMENT.match(str(inner)) is not None
 
 
-def _named(error: BaseException, names: frozenset[str]) -> bool:
+def _has_name(error: BaseException, names: frozenset[str]) -> bool:
     # By name: the drivers need not be installed, or imported, to be recognised.
     return any(kind.__name__ in names for kind in type(error).__mro__)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from netspy.aside import Threads
+from netspy.blocking import Threads
 from netspy.errors import (
     ConfigError,
     DownloadError,
@@ -27,7 +27,7 @@ from netspy.errors import (
 from netspy.messages.request import Request
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.errors import UnavailableError, text_of
-from netspy.pipelines.media.keys import checked_key, content_type_of, default_key, index_key
+from netspy.pipelines.media.keys import check_key, content_type_of, default_key, index_key
 from netspy.pipelines.media.stores import store_for
 from netspy.pipelines.values import json_bytes
 from netspy.policy.politeness import Politeness, SiteState
@@ -147,7 +147,7 @@ class FilesPipeline(BasePipeline):
             raise trouble[0]
         results = {url: task.result() for url, task in wanted.items()}
         return [
-            named if isinstance(named, Exception) else self._completed(item, named, results)
+            named if isinstance(named, Exception) else self._fetch_all(item, named, results)
             for item, named in zip(items, urls, strict=True)
         ]
 
@@ -173,7 +173,7 @@ class FilesPipeline(BasePipeline):
 
             logger.warning("{} file(s) could not be had in all", self._missing)
 
-    def _completed(
+    def _fetch_all(
         self, item: dict[str, Any], urls: Sequence[str], results: Mapping[str, dict[str, Any] | Missing]
     ) -> dict[str, Any] | Exception:
         if not urls:
@@ -197,7 +197,7 @@ class FilesPipeline(BasePipeline):
             request = self.make_request(url, item)
             host = request.site
         except NetspyError as error:
-            return self._missed(url, Missing(text_of(error), passing=False))
+            return self._note_missing(url, Missing(text_of(error), passing=False))
         known: dict[str, Any] | None = await self._threads.call(self._known, url)
         if known is not None:
             return known
@@ -205,12 +205,12 @@ class FilesPipeline(BasePipeline):
         site.users += 1
         try:
             async with site.slots:
-                found = await self._tried(url, request, item, site.state)
+                found = await self._fetch(url, request, item, site.state)
         finally:
             site.users -= 1
-        return self._missed(url, found) if isinstance(found, Missing) else found
+        return self._note_missing(url, found) if isinstance(found, Missing) else found
 
-    async def _tried(
+    async def _fetch(
         self, url: str, request: Request, item: Mapping[str, Any], site: SiteState
     ) -> dict[str, Any] | Missing:
         """Download and store, with the tries and pauses of a page."""
@@ -223,7 +223,7 @@ class FilesPipeline(BasePipeline):
             asked_s: float | None = None
             try:
                 async with self._slots:  # pauses don't hold one: a slow host keeps none of the others waiting
-                    return await self._downloaded(url, request, item)
+                    return await self._download(url, request, item)
             except _RefusedError as error:
                 missing = Missing(str(error), error.passing)
                 asked_s = error.asked_s
@@ -244,13 +244,13 @@ class FilesPipeline(BasePipeline):
             tries += 1
             await asyncio.sleep(retry_delay_s(tries, self.settings, jitter=random.random(), asked_s=asked_s))
 
-    async def _downloaded(self, url: str, request: Request, item: Mapping[str, Any]) -> dict[str, Any]:
+    async def _download(self, url: str, request: Request, item: Mapping[str, Any]) -> dict[str, Any]:
         incoming = self._store.incoming()
         try:
             response, size, sha256 = await self._received(request, incoming)
             self._accept(response)
             content_type = content_type_of(response.headers.get("content-type"))
-            key = checked_key(self.key(url, sha256, content_type, item))
+            key = check_key(self.key(url, sha256, content_type, item))
             entry = {"key": key, "size": size, "sha256": sha256, "content_type": content_type}
             await self._threads.call(self._kept, incoming, url, entry)
             return entry
@@ -296,7 +296,7 @@ class FilesPipeline(BasePipeline):
             found = self._sites[host] = _Site(host, self.settings.FILES_PER_HOST)
         return found
 
-    def _missed(self, url: str, missing: Missing) -> Missing:
+    def _note_missing(self, url: str, missing: Missing) -> Missing:
         self._missing += 1
         if self._missing <= _TOLD:
             from loguru import logger

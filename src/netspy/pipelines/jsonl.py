@@ -50,14 +50,14 @@ class JsonlPipeline(BasePipeline):
 
     def where(self) -> str:
         """The files written, for the run's summary."""
-        return ", ".join(map(str, self._files)) or str(self.path or self._named("*"))
+        return ", ".join(map(str, self._files)) or str(self.path or self._path_of("*"))
 
     def _path(self, table: str) -> Path:
         if self.path is not None:
             return beside(self.path, table, self.table or self.settings.ITEM_DEFAULT_TABLE)
-        return self._named(file_stem(table))
+        return self._path_of(file_stem(table))
 
-    def _named(self, stem: str) -> Path:
+    def _path_of(self, stem: str) -> Path:
         codec = CODECS.get(self.settings.JSONL_COMPRESSION)
         return Path(self.settings.JSONL_OUTPUT_DIR) / f"{stem}.jsonl{codec.suffix if codec else ''}"
 

@@ -64,7 +64,7 @@ class KafkaPipeline(BasePipeline):
             raise self._problem(error) from None
 
     def _problem(self, error: Any) -> NetspyError:
-        if brokers.trouble_of(error) == "config":
+        if brokers.error_kind(error) == "config":
             return brokers.unusable(self._address, error)
         return UnavailableError(f"Kafka at {self._address.shown} does not answer: {brokers.one_line(error)}")
 
@@ -73,7 +73,7 @@ class KafkaPipeline(BasePipeline):
         self._keys[table] = unique_key
         topic = self._topic(table)
         found = self._ask(self._producer.list_topics, topic).topics[topic]
-        if found.error is not None and brokers.trouble_of(found.error) == "topic":
+        if found.error is not None and brokers.error_kind(found.error) == "topic":
             # Making it takes a moment.
             end = time.monotonic() + _ASK_S
             while found.error is not None and time.monotonic() < end:
@@ -101,12 +101,12 @@ class KafkaPipeline(BasePipeline):
                 messages[place] = pack_row(Row(table, item, unique_key=key)), _key_of(item, key)
             except ItemError as error:
                 failed[place] = error
-        answers = self._sent(topic, messages)
+        answers = self._send(topic, messages)
         # Messages travel in batches, which Kafka refuses as a whole: one that it doesn't take is found alone.
         away = next((error for error in answers.values() if isinstance(error, UnavailableError)), None)
         doubtful = [place for place, error in answers.items() if isinstance(error, ItemError)]
         for place in doubtful if len(messages) > 1 else ():
-            alone = {place: away} if away is not None else self._sent(topic, {place: messages[place]})
+            alone = {place: away} if away is not None else self._send(topic, {place: messages[place]})
             del answers[place]
             answers |= alone
             away = next((error for error in alone.values() if isinstance(error, UnavailableError)), None)
@@ -116,7 +116,7 @@ class KafkaPipeline(BasePipeline):
                 self._renew()
             raise RowsFailedError(failed)
 
-    def _sent(self, topic: str, messages: Mapping[int, tuple[bytes, bytes | None]]) -> dict[int, Exception]:
+    def _send(self, topic: str, messages: Mapping[int, tuple[bytes, bytes | None]]) -> dict[int, Exception]:
         """Send messages and wait; why some of them, by place, are not in Kafka. Raises UnavailableError."""
         kafka = brokers.library()
         failed: dict[int, Exception] = {}
@@ -158,7 +158,7 @@ class KafkaPipeline(BasePipeline):
         return failed
 
     def _row_problem(self, error: Any) -> Exception:
-        if brokers.trouble_of(error) == "rows":
+        if brokers.error_kind(error) == "rows":
             return ItemError(f"Kafka refuses the row: {brokers.one_line(error)}")
         return self._problem(error)
 

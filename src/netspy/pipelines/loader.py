@@ -30,7 +30,7 @@ def load_pipelines(paths: Sequence[str | type | BasePipeline], settings: Setting
     A path is `pkg.mod.Class` or `pkg.mod:Class`; classes and ready objects are taken as well. What isn't a
     BasePipeline but has `save_items` is accepted. Raises ConfigError that names the path and what failed.
     """
-    return [_made(path, settings) for path in paths]
+    return [_make(path, settings) for path in paths]
 
 
 def pipeline_name(pipeline: Any) -> str:
@@ -39,7 +39,7 @@ def pipeline_name(pipeline: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _made(path: str | type | BasePipeline, settings: Settings) -> BasePipeline:
+def _make(path: str | type | BasePipeline, settings: Settings) -> BasePipeline:
     found: Any = _import(path) if isinstance(path, str) else path
     named = path if isinstance(path, str) else repr(path)
     if not callable(getattr(found, "save_items", None)):

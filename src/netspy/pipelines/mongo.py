@@ -211,7 +211,7 @@ class MongoPipeline(BasePipeline):
             refused = {at: error for at, error in refused.items() if at not in again} | self._bulk(
                 table, again
             )
-        failed |= {at: _judged(error) for at, error in refused.items()}
+        failed |= {at: _classify(error) for at, error in refused.items()}
         if failed:
             raise RowsFailedError(failed)
         return True
@@ -256,7 +256,7 @@ def _setting(keys: tuple[str, ...], fields: Mapping[str, Any]) -> dict[str, Any]
     return {"$set": rest} if rest else {"$setOnInsert": {name: fields[name] for name in keys}}
 
 
-def _judged(error: Mapping[str, Any]) -> Exception:
+def _classify(error: Mapping[str, Any]) -> Exception:
     """A row's error: whether it may pass, or the row is at fault."""
     text = f"MongoDB {error.get('code')}: {error.get('errmsg', 'refused')}"
     return PipelineError(text) if error.get("code") in _PASSING else ItemError(text)

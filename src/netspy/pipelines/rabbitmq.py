@@ -7,7 +7,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from netspy.brokers.rabbit import RabbitLink, Session, library, one_line, read_rabbit, trouble_of
+from netspy.brokers.rabbit import RabbitLink, Session, error_kind, library, one_line, read_rabbit
 from netspy.errors import ItemError, PipelineError, RowsFailedError, StoreUnavailableError
 from netspy.messages.envelope import pack_row
 from netspy.messages.row import Row
@@ -185,4 +185,4 @@ def _refusal(error: BaseException) -> bool:
     """Whether the broker said no to this message, on a connection that works."""
     from aiormq.exceptions import DeliveryError
 
-    return isinstance(error, DeliveryError) and trouble_of(error) == "away"
+    return isinstance(error, DeliveryError) and error_kind(error) == "away"

@@ -11,7 +11,7 @@ from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.errors import UnavailableError
 from netspy.policy.run_scope import CLUSTER_SCHEMES
 from netspy.redisio import client as clients
-from netspy.redisio.trouble import one_line, trouble_of, unusable
+from netspy.redisio.errors import error_kind, one_line, unusable
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class RedisPipeline(BasePipeline):
             several.execute()
 
     def _problem(self, error: Exception) -> Exception:
-        trouble = trouble_of(error)
+        trouble = error_kind(error)
         if trouble == "config":
             return unusable(self.settings.REDIS_URL, error)
         if trouble in {"away", "full"}:

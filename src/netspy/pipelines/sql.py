@@ -12,7 +12,7 @@ from netspy.pipelines.relational.plan import Shape, by_key, chars, chunks, in_or
 from netspy.pipelines.relational.rows import bound_rows
 from netspy.pipelines.relational.tables import Tables
 from netspy.pipelines.values import as_sheet
-from netspy.sqlio import trouble
+from netspy.sqlio import errors as sql_errors
 from netspy.sqlio.address import read_url
 from netspy.sqlio.dialects import dialect_of
 from netspy.sqlio.engine import make_engine, need_driver
@@ -138,9 +138,9 @@ class SqlPipeline(BasePipeline):
         """
         columns, rows = as_sheet(table, items)
         key = self.conflict_target() or self._keys.get(table, ())
-        target, shapes, failed = self._prepared(table, columns, rows, key)
-        into = _Into(target, self.on_conflict(), self._checked_key(target, key))
-        shapes = _arranged(shapes, target, into.key or next(iter(target.keys), ()), target.keys)
+        target, shapes, failed = self._prepare(table, columns, rows, key)
+        into = _Into(target, self.on_conflict(), self._check_key(target, key))
+        shapes = _arrange(shapes, target, into.key or next(iter(target.keys), ()), target.keys)
         for shape in shapes:
             self._too_big(shape, failed)
 
@@ -160,9 +160,9 @@ class SqlPipeline(BasePipeline):
                 f"an UpdateItem of table {table!r} names no __update_key__; its row can't be found"
             )
         columns, rows = as_sheet(table, items)
-        target, shapes, failed = self._prepared(table, columns, rows, (), required=update_keys)
+        target, shapes, failed = self._prepare(table, columns, rows, (), required=update_keys)
         keys = tuple(found.name for name in update_keys if (found := target.column(name)) is not None)
-        shapes = _arranged(shapes, target, keys, [keys])
+        shapes = _arrange(shapes, target, keys, [keys])
         anew = _Into(target, "update", keys if target.has_key(keys) else None)
         absent: dict[int, Exception] = {}
 
@@ -200,7 +200,7 @@ class SqlPipeline(BasePipeline):
 
     # the table
 
-    def _prepared(
+    def _prepare(
         self,
         name: str,
         columns: Sequence[str],
@@ -244,7 +244,7 @@ class SqlPipeline(BasePipeline):
         except Exception as error:
             self._raise(error)
 
-    def _checked_key(self, target: Table, key: tuple[str, ...]) -> tuple[str, ...] | None:
+    def _check_key(self, target: Table, key: tuple[str, ...]) -> tuple[str, ...] | None:
         """The columns of `key` when the table keeps them unique, else None, which is told once."""
         if not key:
             return None
@@ -323,23 +323,25 @@ class SqlPipeline(BasePipeline):
         """The error in one line, without rows, SQL and passwords, as what the writer goes by."""
         if isinstance(error, ConfigError | PipelineError | ItemError):
             raise error
-        line = trouble.one_line(error)
-        if trouble.locked(error):
+        line = sql_errors.one_line(error)
+        if sql_errors.locked(error):
             raise UnavailableError(f"{where}{line}") from None  # fewer rows would wait as long
-        away = trouble.login_error(error) or (trouble.transient(error) and not trouble.lost_race(error))
+        away = sql_errors.login_error(error) or (
+            sql_errors.transient(error) and not sql_errors.lost_race(error)
+        )
         if self._engine is not None:
             if away:
                 self._engine.dispose()  # after a fail-over the old connections still lead to the old server
-            if trouble.schema_error(error):
+            if sql_errors.schema_error(error):
                 self._tables.forget()
-        if trouble.data_error(error):
+        if sql_errors.data_error(error):
             if self._engine is not None:
                 self._tables.doubt()
             raise ItemError(line) from None
         raise SqlTroubleError(f"{where}{line}", away=away) from None
 
 
-def _arranged(
+def _arrange(
     shapes: list[Shape], table: Table, key: Sequence[str], unique: Sequence[Sequence[str]]
 ) -> list[Shape]:
     """The rows as they came where a later one may meet an earlier one, else by their key.

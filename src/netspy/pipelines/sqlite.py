@@ -23,7 +23,7 @@ from netspy.pipelines.relational.sqlite_schema import (
     fold,
     insert_sql,
     kept,
-    quoted,
+    quote_name,
     update_sql,
     would_change,
 )
@@ -281,13 +281,13 @@ class SqlitePipeline(BasePipeline):
             return table
         remade = table._replace(columns=table.columns | loose)
         copy = f"{table.name} netspy copy"
-        old, temp = quoted(table.name), quoted(copy)
+        old, temp = quote_name(table.name), quote_name(copy)
         extras = db.execute(
             "SELECT sql FROM sqlite_master "
             "WHERE tbl_name = ? AND type IN ('index', 'trigger') AND sql IS NOT NULL",
             (table.name,),
         ).fetchall()
-        names = ", ".join(quoted(c.name) for c in remade.columns.values())
+        names = ", ".join(quote_name(c.name) for c in remade.columns.values())
         db.execute(create_sql(copy, remade.columns.values()))
         db.execute(f"INSERT INTO {temp} ({names}) SELECT {names} FROM {old} ORDER BY rowid")  # noqa: S608 (quoted)
         db.execute(f"DROP TABLE {old}")
@@ -314,8 +314,8 @@ class SqlitePipeline(BasePipeline):
         digest = hashlib.blake2b("\0".join([table.name, *keys]).encode("utf-8"), digest_size=6).hexdigest()
         try:
             db.execute(
-                f"CREATE UNIQUE INDEX {quoted(f'netspy_unique_{digest}')} ON {quoted(table.name)} "
-                f"({', '.join(map(quoted, keys))})"
+                f"CREATE UNIQUE INDEX {quote_name(f'netspy_unique_{digest}')} ON {quote_name(table.name)} "
+                f"({', '.join(map(quote_name, keys))})"
             )
         except sqlite3.IntegrityError as error:
             raise ItemError(

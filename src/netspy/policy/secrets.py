@@ -23,7 +23,7 @@ def is_secret_name(name: str) -> bool:
     return _secret_name(name) is not None
 
 
-def masked(value: Any, name: str = "") -> Any:
+def mask(value: Any, name: str = "") -> Any:
     """A copy of `value`, whose name is `name`, with *** in the place of secrets.
 
     Those are: values under a secret name (of mappings, the values and not the names), passwords of URLs, and
@@ -34,13 +34,13 @@ def masked(value: Any, name: str = "") -> Any:
     if isinstance(value, str):
         return _parameter(rf"\1{HIDDEN}", without_passwords(value))
     if isinstance(value, dict):
-        return {key: masked(inner, str(key)) for key, inner in value.items()}
+        return {key: mask(inner, str(key)) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         if name == "cert":  # (certificate, key, password of the key)
             return [*value[:2], *[HIDDEN] * len(value[2:])]
         if name == "headers":  # what is no pair can't be told from a value
-            return [masked(inner) if isinstance(inner, list | tuple) else HIDDEN for inner in value]
+            return [mask(inner) if isinstance(inner, list | tuple) else HIDDEN for inner in value]
         if len(value) == 2 and isinstance(value[0], str):
-            return [value[0], masked(value[1], value[0])]
-        return [masked(inner) for inner in value]
+            return [value[0], mask(value[1], value[0])]
+        return [mask(inner) for inner in value]
     return value

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.errors import MissingExtraError
 from netspy.redisio.address import Address, read_address
-from netspy.redisio.place import Place
+from netspy.redisio.location import ServerLocation
 from netspy.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ POOL_SIZE = 4
 CLI_PATIENCE_S = 1.0
 
 
-def _made(settings: Settings, url: str | None, key: str) -> tuple[Address, Any, dict[str, Any]]:
+def _options_of(settings: Settings, url: str | None, key: str) -> tuple[Address, Any, dict[str, Any]]:
     """The address, where it leads, and the options of a connection without retry and greeting."""
     address = read_address(url or settings.REDIS_URL)
     slot = -1
@@ -58,7 +58,7 @@ def _made(settings: Settings, url: str | None, key: str) -> tuple[Address, Any, 
     else:
         options["host"], options["port"] = address.hosts[0]
         options["socket_keepalive"] = True
-    return address, Place(address, slot), options
+    return address, ServerLocation(address, slot), options
 
 
 @cache
@@ -91,7 +91,7 @@ def async_client(
         from redis.backoff import NoBackoff
     except ImportError:
         raise MissingExtraError("a Redis spider", "redis") from None
-    address, place, options = _made(settings, url, key)
+    address, location, options = _options_of(settings, url, key)
     from netspy.redisio import connections as c
 
     kind: Any = c.AsyncUnixConnection if address.kind == "unix" else c.AsyncTcpConnection
@@ -101,7 +101,7 @@ def async_client(
         max_connections=pool_size,
         timeout=None,
         redis_connect_func=c.async_greeting(hello),
-        place=place,
+        location=location,
         lookup=c.lookup_options(address, options),
         **options,
     )
@@ -123,7 +123,7 @@ def sync_client(
         from redis.retry import Retry
     except ImportError:
         raise MissingExtraError("a Redis spider", "redis") from None
-    address, place, options = _made(settings, url, key)
+    address, location, options = _options_of(settings, url, key)
     from netspy.redisio import connections as c
 
     kind: Any = c.UnixConnection if address.kind == "unix" else c.TcpConnection
@@ -133,7 +133,7 @@ def sync_client(
         max_connections=pool_size,
         timeout=None,
         redis_connect_func=c.greeting(hello),
-        place=place,
+        location=location,
         lookup=c.lookup_options(address, options),
         **options,
     )
@@ -148,8 +148,8 @@ def moved(client: redis.Redis) -> bool:
     what a call raises.
     """
     pool = client.connection_pool
-    place: Place = pool.connection_kwargs["place"]
-    if place.address.kind != "sentinel":
+    location: ServerLocation = pool.connection_kwargs["location"]
+    if location.address.kind != "sentinel":
         return False
     connection: Any = pool.get_connection()
     try:
@@ -158,5 +158,5 @@ def moved(client: redis.Redis) -> bool:
             return False
     finally:
         pool.release(connection)
-    place.elsewhere()
+    location.elsewhere()
     return True

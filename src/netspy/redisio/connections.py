@@ -1,6 +1,6 @@
 """Connections that find their server anew each time they connect, and notice when it is no longer the one.
 
-Importing this imports redis-py. The classes come in pairs, blocking and asyncio; what they decide is in `place`.
+Importing this imports redis-py. The classes come in pairs, blocking and asyncio; what they decide is in `location`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import redis.connection as sync
 from redis import exceptions
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
-from netspy.redisio.place import Ask, Host, Place
-from netspy.redisio.trouble import is_tls_refusal
+from netspy.redisio.errors import is_tls_refusal
+from netspy.redisio.location import Ask, Host, ServerLocation
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,15 +32,15 @@ _NO_CLUSTER = "answers, but is in no cluster; write redis:// for a single server
 class Lookup:
     """One round of asking: keeps what was answered, and says what came of it."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, location: ServerLocation) -> None:
+        self._location = location
         self._told: list[tuple[Host, str]] = []
         self._unknowing: list[Host] = []
         self._refused = ""
 
     def answered(self, ask: Ask, reply: Any) -> Host | None:
         """Where the server is, if this one knows."""
-        found = self._place.read(ask.host, reply)
+        found = self._location.read(ask.host, reply)
         if found is None:
             self._unknowing.append(ask.host)
         return found
@@ -50,7 +50,7 @@ class Lookup:
         host, port = ask.host
         text = " ".join(str(error).split()) or type(error).__name__
         self._told.append((ask.host, text))
-        sentinel = self._place.address.kind == "sentinel"
+        sentinel = self._location.address.kind == "sentinel"
         if isinstance(error, _REFUSALS):
             whom, names = (
                 ("sentinel", "sentinel_password=… into its query") if sentinel else ("node", "user:password@")
@@ -67,7 +67,7 @@ class Lookup:
 
     def over(self) -> Exception:
         """The error to raise when nobody knew."""
-        outcome = self._place.nowhere(self._told, self._unknowing, self._refused)
+        outcome = self._location.nowhere(self._told, self._unknowing, self._refused)
         return exceptions.ConnectionError(outcome) if isinstance(outcome, str) else outcome
 
 
@@ -141,26 +141,26 @@ class _Blocking:
         def disconnect(self, *args: Any) -> None: ...
         def send_command(self, *args: Any) -> None: ...
 
-    def __init__(self, *, place: Place, lookup: dict[str, Any], **options: Any) -> None:
-        self._place = place
+    def __init__(self, *, location: ServerLocation, lookup: dict[str, Any], **options: Any) -> None:
+        self._location = location
         self._lookup = lookup
         self._seen = -1
         super().__init__(**options)
 
     def connect(self) -> None:
-        if self._sock is not None and self._seen != self._place.generation:
+        if self._sock is not None and self._seen != self._location.generation:
             self.disconnect()
         super().connect()  # type: ignore[misc]
 
     def _connect(self) -> Any:
-        self._seen = self._place.generation
-        if not self._place.fixed:
-            self.host, self.port = self._place.take_hint() or self._find()
+        self._seen = self._location.generation
+        if not self._location.fixed:
+            self.host, self.port = self._location.take_hint() or self._find()
         return super()._connect()  # type: ignore[misc]
 
     def _find(self) -> Host:
-        lookup = Lookup(self._place)
-        for ask in self._place.asks():
+        lookup = Lookup(self._location)
+        for ask in self._location.asks():
             try:
                 found = lookup.answered(ask, self._reply_to(ask))
             except (RedisError, OSError) as error:
@@ -172,7 +172,7 @@ class _Blocking:
 
     def _reply_to(self, ask: Ask) -> Any:
         host, port = ask.host
-        kind: Any = _HeardTls if self._place.address.tls else sync.Connection
+        kind: Any = _HeardTls if self._location.address.tls else sync.Connection
         other = kind(host=host, port=port, **self._lookup)
         try:
             other.connect()
@@ -187,14 +187,14 @@ class _Blocking:
         Right after a fail-over some still tell of the old one.
         """
         votes: Counter[Host] = Counter()
-        for ask in self._place.asks():
+        for ask in self._location.asks():
             try:
-                found = self._place.read(ask.host, self._reply_to(ask))
+                found = self._location.read(ask.host, self._reply_to(ask))
             except (RedisError, OSError):
                 continue
             if found is not None:
                 votes[found] += 1
-                if votes[found] * 2 > len(self._place.address.hosts):
+                if votes[found] * 2 > len(self._location.address.hosts):
                     return found
         return None
 
@@ -202,7 +202,7 @@ class _Blocking:
         try:
             return super().read_response(*args, **options)  # type: ignore[misc]
         except ResponseError as error:
-            why = self._place.moved_on(error, None if self._place.fixed else (self.host, self.port))
+            why = self._location.moved_on(error, None if self._location.fixed else (self.host, self.port))
             if why is None:
                 raise
             self.disconnect()
@@ -210,14 +210,14 @@ class _Blocking:
 
     def check_role(self) -> None:
         """With Sentinel: that this is a master. Sentinels may still, or again, tell of an old one."""
-        if self._place.address.kind != "sentinel":
+        if self._location.address.kind != "sentinel":
             return
         try:
             self.send_command("ROLE")
             role = self.read_response()
         except NoPermissionError:
             return
-        if self._place.is_replica(role):
+        if self._location.is_replica(role):
             self.disconnect()
             raise exceptions.ConnectionError(
                 f"{self.host}:{self.port} is a replica, not yet or no longer the master"
@@ -247,27 +247,27 @@ class _Asyncio:
         async def disconnect(self, *args: Any, **options: Any) -> None: ...
         async def send_command(self, *args: Any) -> None: ...
 
-    def __init__(self, *, place: Place, lookup: dict[str, Any], **options: Any) -> None:
-        self._place = place
+    def __init__(self, *, location: ServerLocation, lookup: dict[str, Any], **options: Any) -> None:
+        self._location = location
         self._lookup = lookup
         self._seen = -1
         super().__init__(**options)
 
     async def connect(self) -> None:
-        if self.is_connected and self._seen != self._place.generation:
+        if self.is_connected and self._seen != self._location.generation:
             await self.disconnect(nowait=True)
         await super().connect()  # type: ignore[misc]
 
     async def _connect(self) -> None:
-        self._seen = self._place.generation
-        if not self._place.fixed:
-            self.host, self.port = self._place.take_hint() or await self._find()
+        self._seen = self._location.generation
+        if not self._location.fixed:
+            self.host, self.port = self._location.take_hint() or await self._find()
         await super()._connect()  # type: ignore[misc]
 
     async def _find(self) -> Host:
-        lookup = Lookup(self._place)
-        kind: Any = aio.SSLConnection if self._place.address.tls else aio.Connection
-        for ask in self._place.asks():
+        lookup = Lookup(self._location)
+        kind: Any = aio.SSLConnection if self._location.address.tls else aio.Connection
+        for ask in self._location.asks():
             host, port = ask.host
             other = kind(host=host, port=port, **self._lookup)
             try:
@@ -287,7 +287,7 @@ class _Asyncio:
         try:
             return await super().read_response(*args, **options)  # type: ignore[misc]
         except ResponseError as error:
-            why = self._place.moved_on(error, None if self._place.fixed else (self.host, self.port))
+            why = self._location.moved_on(error, None if self._location.fixed else (self.host, self.port))
             if why is None:
                 raise
             await self.disconnect(nowait=True)
@@ -295,14 +295,14 @@ class _Asyncio:
 
     async def check_role(self) -> None:
         """With Sentinel: that this is a master. Sentinels may still, or again, tell of an old one."""
-        if self._place.address.kind != "sentinel":
+        if self._location.address.kind != "sentinel":
             return
         try:
             await self.send_command("ROLE")
             role = await self.read_response()
         except NoPermissionError:
             return
-        if self._place.is_replica(role):
+        if self._location.is_replica(role):
             await self.disconnect(nowait=True)
             raise exceptions.ConnectionError(
                 f"{self.host}:{self.port} is a replica, not yet or no longer the master"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from netspy.errors import ConfigError, StoreUnavailableError
 from netspy.policy.outage import OutageWatch, Tries
 from netspy.redisio import client as clients
+from netspy.redisio.errors import error_kind, one_line, unavailable, unusable
 from netspy.redisio.scripts import Call, run_async
-from netspy.redisio.trouble import one_line, trouble_of, unavailable, unusable
 from netspy.settings import Settings, hide_password
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class AsyncLink:
             try:
                 answer = await cancellable(send())
             except Exception as error:
-                trouble = trouble_of(error)
+                trouble = error_kind(error)
                 if trouble == "full":
                     raise StoreFullError(one_line(error)) from None
                 if trouble == "type":

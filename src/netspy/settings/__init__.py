@@ -15,12 +15,28 @@ from netspy.settings.loading import (
     project_file,
     read_project,
 )
-from netspy.settings.passwords import hide_password, is_secret, shown, without_passwords
-from netspy.settings.values import base_type, checked, from_text, meta, type_name
+from netspy.settings.passwords import display_value, hide_password, is_secret, without_passwords
+from netspy.settings.values import base_type, check_value, from_text, meta, type_name
 
 __all__ = [
-    "COMMAND_LINE", "DEFAULT_ORIGIN", "FIELDS", "LEGACY", "NOT_BUILT",
-    "Loaded", "ProjectSettings", "Settings",
-    "base_type", "checked", "from_text", "hide_password", "is_secret", "load", "meta", "project_file", "read_project",
-    "shown", "type_name", "without_passwords",
+    "COMMAND_LINE",
+    "DEFAULT_ORIGIN",
+    "FIELDS",
+    "LEGACY",
+    "NOT_BUILT",
+    "Loaded",
+    "ProjectSettings",
+    "Settings",
+    "base_type",
+    "check_value",
+    "display_value",
+    "from_text",
+    "hide_password",
+    "is_secret",
+    "load",
+    "meta",
+    "project_file",
+    "read_project",
+    "type_name",
+    "without_passwords",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from netspy.errors import ConfigError
 from netspy.settings.declared import FIELDS, LEGACY, NOT_BUILT, Settings
-from netspy.settings.values import NO, checked, from_text
+from netspy.settings.values import NO, check_value, from_text
 
 DEFAULT_ORIGIN = "default"
 
@@ -74,7 +74,7 @@ class _Layers:
     def take(self, name: str, value: Any, origin: str) -> None:
         """One value. Raises ConfigError when it is wrong."""
         if name in FIELDS:
-            self._values[name] = checked(name, value, origin)
+            self._values[name] = check_value(name, value, origin)
             self._origins[name] = origin
         elif name in NOT_BUILT:
             on = value if not isinstance(value, str) else value.strip().lower() not in NO | {""}

@@ -13,7 +13,7 @@ def is_secret(name: str) -> bool:
     return any(hint in name for hint in SECRET_HINTS)
 
 
-def shown(name: str, value: Any) -> str:
+def display_value(name: str, value: Any) -> str:
     """A value fit for printing: secrets hidden, passwords in URLs replaced."""
     if is_secret(name) and value:
         return "***"

@@ -71,7 +71,7 @@ def from_text(name: str, text: str, origin: str) -> Any:
     return text
 
 
-def checked(name: str, value: Any, origin: str) -> Any:
+def check_value(name: str, value: Any, origin: str) -> Any:
     """`value` as the declared type of `name`, within its bounds. Raises ConfigError naming origin, name and value."""
     if isinstance(value, str) and base_type(name) is not str and base_type(name) in (bool, int, float):
         value = from_text(name, value, origin)

@@ -112,7 +112,7 @@ def reflect(connection: Connection, dialect: Dialect, name: str) -> Table | None
         columns[column["name"]] = Column(
             column["name"],
             _holds(column["type"]),
-            _declared(column["type"], connection),
+            _declaration(column["type"], connection),
             bool(column.get("nullable", True)),
             column.get("default") is not None or bool(column.get("computed") or column.get("identity")),
             column.get("autoincrement") is True or bool(column.get("identity")),
@@ -142,7 +142,9 @@ def _element(kind: Any, connection: Connection) -> Column | None:
     if not isinstance(kind, types.ARRAY):
         return None
     inner = kind.item_type
-    return Column("", _holds(inner), _declared(inner, connection), length=_length(inner), scale=_scale(inner))
+    return Column(
+        "", _holds(inner), _declaration(inner, connection), length=_length(inner), scale=_scale(inner)
+    )
 
 
 def _scale(kind: Any) -> int | None:
@@ -157,7 +159,7 @@ def _scale(kind: Any) -> int | None:
     return kind.scale or 0
 
 
-def _declared(kind: Any, connection: Connection) -> str:
+def _declaration(kind: Any, connection: Connection) -> str:
     from sqlalchemy.exc import CompileError
 
     try:

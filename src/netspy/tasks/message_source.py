@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
-from netspy.brokers.address import shown
+from netspy.brokers.address import display_url
 from netspy.errors import ConfigError
 from netspy.policy.run_scope import CLUSTER_SCHEMES
 
@@ -36,8 +36,8 @@ def kind_of(address: str) -> str:
         wanted = [name for name, _ in parse_qsl(address.partition("?")[2]) if name in {"list", "stream"}]
         if len(wanted) == 1:
             return wanted[0]
-        raise ConfigError(f"{shown(address)!r} must name one key: …?list=KEY or …?stream=KEY")
-    raise ConfigError(f"{shown(address)!r} is no source of messages; write {_WAYS}")
+        raise ConfigError(f"{display_url(address)!r} must name one key: …?list=KEY or …?stream=KEY")
+    raise ConfigError(f"{display_url(address)!r} is no source of messages; write {_WAYS}")
 
 
 def message_source(
@@ -105,7 +105,7 @@ def _redis(
     else:
         key = address.partition(":")[2]
     if not key:
-        raise ConfigError(f"{shown(address)!r} names no key; write {kind}:KEY")
+        raise ConfigError(f"{display_url(address)!r} names no key; write {kind}:KEY")
     if (url or settings.REDIS_URL).partition("://")[0] in CLUSTER_SCHEMES and "{" not in key:
         key = "{" + key + "}"  # as RedisPipeline names it: what belongs to the key must be in the same slot
     if kind == "list":

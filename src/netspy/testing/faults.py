@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from netspy.policy.failed_record import FailedRecord, read_failed
 from netspy.redisio.client import sync_client
 from netspy.settings import Settings
+from netspy.testing.children import wait_until
 from netspy.testing.fault_pages import AIR_PAGES, PAGES, WRONG_CLOCK, serve_pages
-from netspy.testing.leash import wait_until
 from netspy.testing.runner import SUMMARY_MARK, Result, Script, ScriptError, start_script
 
 if TYPE_CHECKING:

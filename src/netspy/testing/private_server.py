@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from netspy.testing.leash import Leash
+from netspy.testing.children import DieWithParent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +96,7 @@ class PrivateServer(Block):
         self.folder = Path(tempfile.mkdtemp(prefix=prefix))
         self._held: list[HeldPort] = []
         self._process: subprocess.Popen[bytes] | None = None
-        self._leashes: list[Leash] = []
+        self._guards: list[DieWithParent] = []
         self._paused = False
 
     @property
@@ -182,14 +182,14 @@ class PrivateServer(Block):
                 start_new_session=True,  # Ctrl-C is for the tests, which then end it in order
                 **options,
             )
-        self._leashes.append(Leash(process.pid, group=leads_group))
+        self._guards.append(DieWithParent(process.pid, group=leads_group))
         return process
 
     def _end(self, number: int) -> None:
         process, self._process = self._process, None
-        for leash in self._leashes:
-            leash.release()
-        self._leashes.clear()
+        for guard in self._guards:
+            guard.release()
+        self._guards.clear()
         if process is not None:
             self._end_process(process, number)
         self._paused = False

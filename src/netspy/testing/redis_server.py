@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
 from netspy.redisio.embedded.binaries import server_in_wheel, server_on_path
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.private_server import PrivateServer
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, cast
 
-from netspy.testing.leash import Leash, kill_group, wait_until
+from netspy.testing.children import DieWithParent, kill_group, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,7 +107,7 @@ class Script:
             start_new_session=True,
         )
         self.pid = self._process.pid
-        self._leash = Leash(self.pid, group=True)
+        self._guard = DieWithParent(self.pid, group=True)
         self._out = _Reader(cast("IO[str]", self._process.stdout), self._changed)
         self._err = _Reader(cast("IO[str]", self._process.stderr), self._changed)
 
@@ -195,7 +195,7 @@ class Script:
         if self._result is None:
             # Children that outlived their leader keep the group, and with it the number, in being.
             kill_group(self.pid)
-            self._leash.release()
+            self._guard.release()
             code = self._process.wait()
             seconds = time.monotonic() - self._started
             # A grandchild in a session of its own may still hold the streams: what has come by then counts.

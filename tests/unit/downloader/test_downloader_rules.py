@@ -311,7 +311,7 @@ def test_body_failures() -> None:
 
 
 def test_very_long_urls_do_not_flood_the_log() -> None:
-    assert len(failures.what("GET", "http://h/" + "x" * 10_000)) < 400
+    assert len(failures.describe_request("GET", "http://h/" + "x" * 10_000)) < 400
 
 
 # -- idle transfers

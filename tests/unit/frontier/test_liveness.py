@@ -13,7 +13,7 @@ import pytest
 from netspy.frontier.redis import liveness
 from netspy.frontier.redis.calls import report_json
 from netspy.frontier.redis.liveness import ProcessIdentity, is_gone, this_process
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc to ask")
 

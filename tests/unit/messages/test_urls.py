@@ -215,8 +215,8 @@ def test_a_password_does_not_reach_the_message() -> None:
     with pytest.raises(InvalidUrlError) as caught:
         wire("http://me:s3cret@e.com:99999/")
     assert "s3cret" not in str(caught.value)
-    assert urls.shown("http://e.com/@me:x@y") == "'http://e.com/@me:x@y'"
-    assert urls.shown("http://u:a@b@e.com/") == "'http://u:***@e.com/'"
+    assert urls.display_url("http://e.com/@me:x@y") == "'http://e.com/@me:x@y'"
+    assert urls.display_url("http://u:a@b@e.com/") == "'http://u:***@e.com/'"
 
 
 def test_one_site_whatever_the_spelling_of_its_authority() -> None:

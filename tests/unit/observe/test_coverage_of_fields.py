@@ -5,7 +5,7 @@ import msgspec
 from netspy.messages.row import Row
 from netspy.observe import coverage as coverages
 from netspy.observe.counters import Counters
-from netspy.observe.coverage import MAX_FIELDS, MAX_TABLES, Coverage, TableCoverage, added, lines
+from netspy.observe.coverage import MAX_FIELDS, MAX_TABLES, Coverage, TableCoverage, lines, merge_coverage
 from netspy.observe.summary import RunSummary, human, line, merge, parse_line
 
 
@@ -47,7 +47,7 @@ def test_processes_are_added_up_and_the_line_brings_it_back():
     assert both.coverage == {"t": TableCoverage(5, {"a": 3, "b": 1}), "u": TableCoverage(1, {})}
     assert parse_line(line(both)) == both
     assert '"coverage":{"t":{"rows":5,"filled":{"a":3,"b":1}}' in line(both)
-    assert added([]) == {}
+    assert merge_coverage([]) == {}
 
 
 def test_people_see_the_emptiest_fields_first_and_never_a_rounded_100():

@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 import netspy
-from netspy.observe.faults import MAX_TEXT, is_user_file, short_traceback, user_line, what, where
+from netspy.observe.faults import MAX_TEXT, describe_error, is_user_file, short_traceback, user_line, where
 
 
 def caught(call, *args):
@@ -43,7 +43,7 @@ def main(tmp_path):
 def test_the_users_line_is_named_and_not_that_of_a_library(main):
     error = caught(main["parse"], "not json")
     assert where(error) == "main.py:4"
-    assert what(error) == "JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+    assert describe_error(error) == "JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
 
 
 def test_an_exception_without_user_frames_has_no_place():
@@ -51,7 +51,7 @@ def test_an_exception_without_user_frames_has_no_place():
 
 
 def test_a_message_that_quotes_a_page_stays_one_short_line():
-    text = what(ValueError("line one\nline two\r\n" + "x" * 10_000))
+    text = describe_error(ValueError("line one\nline two\r\n" + "x" * 10_000))
     assert "\n" not in text
     assert len(text) <= len("ValueError: ") + MAX_TEXT
 
@@ -61,7 +61,7 @@ def test_an_exception_that_cannot_be_shown_is_still_told():
         def __str__(self):
             raise RuntimeError("no")
 
-    assert what(BadError()) == "BadError: (its message can't be shown: RuntimeError)"
+    assert describe_error(BadError()) == "BadError: (its message can't be shown: RuntimeError)"
 
 
 def test_traceback_keeps_the_users_frames_and_the_cause(main):

@@ -172,19 +172,22 @@ def test_summary_and_counters_name_the_same_things():
 
 def test_dropped_pages_are_work_and_failures_alone_are_no_success():
     counters = Counters()
-    assert summary.judged("nothing_to_do", counters.own()) == ("nothing_to_do", ExitCode.FINISHED)
-    assert summary.judged("nothing_to_do", counters.own(), fail_on_nothing_to_do=True) == ("nothing_to_do", 9)
+    assert summary.judge_run("nothing_to_do", counters.own()) == ("nothing_to_do", ExitCode.FINISHED)
+    assert summary.judge_run("nothing_to_do", counters.own(), fail_on_nothing_to_do=True) == (
+        "nothing_to_do",
+        9,
+    )
     counters.inc("robots_dropped")
-    assert summary.judged("nothing_to_do", counters.own()) == ("finished", ExitCode.FINISHED)
+    assert summary.judge_run("nothing_to_do", counters.own()) == ("finished", ExitCode.FINISHED)
     counters.fail("dns")
     for ended in ("finished", "limit", "stopped"):
-        assert summary.judged(ended, counters.own()) == ("all_failed", ExitCode.ALL_FAILED)
-    assert summary.judged("stopped", counters.own(), signal=signal.SIGINT) == ("stopped", ExitCode.SIGINT)
+        assert summary.judge_run(ended, counters.own()) == ("all_failed", ExitCode.ALL_FAILED)
+    assert summary.judge_run("stopped", counters.own(), signal=signal.SIGINT) == ("stopped", ExitCode.SIGINT)
 
 
 def test_a_node_that_found_no_work_because_others_did_it_has_finished():
-    assert summary.judged("finished", Counters().own()) == ("finished", ExitCode.FINISHED)
-    assert summary.judged("finished", Counters().own(), fail_on_nothing_to_do=True) == (
+    assert summary.judge_run("finished", Counters().own()) == ("finished", ExitCode.FINISHED)
+    assert summary.judge_run("finished", Counters().own(), fail_on_nothing_to_do=True) == (
         "finished",
         ExitCode.FINISHED,
     )
@@ -207,4 +210,4 @@ def test_a_node_that_found_no_work_because_others_did_it_has_finished():
 def test_an_end_that_is_no_success_stays_what_it_is(ended, sig, code):
     counters = Counters()
     counters.inc("request_ok")
-    assert summary.judged(ended, counters.own(), signal=sig) == (ended, code)
+    assert summary.judge_run(ended, counters.own(), signal=sig) == (ended, code)

@@ -409,7 +409,7 @@ def test_hurry_cuts_a_running_call_at_the_deadline_and_starts_nothing_after_it(s
         bench = Bench(settings, stuck)
         writing = asyncio.create_task(bench.writer.write(rows(1, 2)))
         await asyncio.to_thread(stuck.entered.wait, 30)
-        bench.writer.hurry(loop.time() + 60)
+        bench.writer.shorten_deadline(loop.time() + 60)
         await loop.turn(59.4)
         assert not writing.done()
         await loop.turn(0.2)  # the last half second is for the dead letters
@@ -436,7 +436,7 @@ def test_hurry_ends_a_long_pause_with_one_more_try(settings) -> None:
         bench = Bench(settings_, pipeline, sleep=long)
         writing = asyncio.create_task(bench.writer.write(rows(1)))
         await asleep.wait()
-        bench.writer.hurry(time.monotonic() + 120)
+        bench.writer.shorten_deadline(time.monotonic() + 120)
         assert (await asyncio.wait_for(writing, 25)).stored == 1  # at once
 
     run(main())

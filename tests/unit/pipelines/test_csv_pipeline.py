@@ -237,4 +237,6 @@ def test_whatever_text_in_whatever_batches_reads_back(tmp_path_factory, batches)
 def test_widening_is_the_same_whatever_the_block_size(table, size) -> None:
     data = CsvPipeline._lines(table)
     blocks = (data[i : i + size] for i in range(0, len(data), size))
-    assert b"".join(csv_pipeline._widened(blocks, b",,")) == CsvPipeline._lines([[*r, "", ""] for r in table])
+    assert b"".join(csv_pipeline._pad_records(blocks, b",,")) == CsvPipeline._lines(
+        [[*r, "", ""] for r in table]
+    )

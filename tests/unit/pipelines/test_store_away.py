@@ -150,7 +150,7 @@ def test_hurry_ends_the_wait_for_a_store_with_dead_letters(settings) -> None:
         writing = asyncio.create_task(bench.writer.write(rows(1, 2)))
         await asleep.wait()
         assert bench.writer.waiting == "Recorder"
-        bench.writer.hurry(time.monotonic() + 120)
+        bench.writer.shorten_deadline(time.monotonic() + 120)
         assert (await asyncio.wait_for(writing, 25)).failed == 2  # at once
         assert bench.writer.waiting is None
         assert len(bench.letters()) == 2

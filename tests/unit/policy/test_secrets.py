@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from netspy.policy.secrets import masked
+from netspy.policy.secrets import mask
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,10 @@ from netspy.policy.secrets import masked
     ],
 )  # fmt: skip
 def test_secrets_are_masked_by_their_names_and_the_rest_stays(given: dict, shown: dict) -> None:
-    assert masked(given) == shown
+    assert mask(given) == shown
 
 
 def test_what_is_given_is_not_changed() -> None:
     given = {"cookies": {"sid": "x"}, "headers": [("Cookie", "x")]}
-    masked(given)
+    mask(given)
     assert given == {"cookies": {"sid": "x"}, "headers": [("Cookie", "x")]}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from netspy.errors import ConfigError
 from netspy.redisio.address import read_address
-from netspy.redisio.place import Place, WrongPlaceError
+from netspy.redisio.location import ServerLocation, WrongLocationError
 from netspy.settings import hide_password
 
 
@@ -104,15 +104,15 @@ def test_what_is_wrong_is_said_in_one_line_without_the_password(url, told):
 
 
 def test_sentinels_take_turns_so_that_one_with_an_old_view_is_not_asked_for_ever():
-    place = Place(read_address("redis+sentinel://a:1,b:2,c:3/x"))
+    place = ServerLocation(read_address("redis+sentinel://a:1,b:2,c:3/x"))
     assert [place.asks()[0].host for _ in range(4)] == [("a", 1), ("b", 2), ("c", 3), ("a", 1)]
     assert place.read(("a", 1), [b"10.0.0.1", b"6379"]) == ("10.0.0.1", 6379)
     assert place.read(("a", 1), None) is None
-    assert isinstance(place.nowhere([], [("a", 1)], ""), WrongPlaceError)
+    assert isinstance(place.nowhere([], [("a", 1)], ""), WrongLocationError)
 
 
 def test_the_master_of_the_slot_is_found_and_other_nodes_are_remembered():
-    place = Place(read_address("redis+cluster://seed:1"), slot=9000)
+    place = ServerLocation(read_address("redis+cluster://seed:1"), slot=9000)
     reply = [
         [0, 8191, [b"n1", 1, b"id"], [b"n2", 2, b"id"]],
         [8192, 16383, [b"", 3, b"id"], [None, 4, b"id"]],
@@ -128,14 +128,14 @@ def test_the_master_of_the_slot_is_found_and_other_nodes_are_remembered():
 def test_a_redirection_is_followed_once_and_ends_older_connections():
     from redis.exceptions import AskError, MovedError, ReadOnlyError, ResponseError
 
-    place = Place(read_address("redis+cluster://seed:1"), slot=5)
+    place = ServerLocation(read_address("redis+cluster://seed:1"), slot=5)
     assert place.moved_on(MovedError("5 n9:7"), ("seed", 1))
     assert (place.generation, place.take_hint(), place.take_hint()) == (1, ("n9", 7), None)
     assert place.moved_on(MovedError("5 :7"), ("seed", 1))
     assert place.take_hint() == ("seed", 7)
     assert place.moved_on(AskError("5 n9:7"), ("seed", 1))
     assert place.take_hint() is None, "half way no server has all keys"
-    plain = Place(read_address("redis://h"))
+    plain = ServerLocation(read_address("redis://h"))
     assert plain.moved_on(MovedError("5 n9:7"), None) is None
     assert plain.moved_on(ReadOnlyError("You can't write against a read only replica."), None)
     assert plain.moved_on(ResponseError("user_script:1: -READONLY You can't write"), None)

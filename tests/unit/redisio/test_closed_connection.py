@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from netspy.redisio.trouble import trouble_of
+from netspy.redisio.errors import error_kind
 
 uvloop = pytest.importorskip("uvloop")
 
@@ -32,8 +32,8 @@ def test_a_write_on_a_connection_that_is_closed_by_then_is_an_outage():
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         error = runner.run(write_when_closed())
     assert error is not None
-    assert trouble_of(error) == "away"
+    assert error_kind(error) == "away"
 
 
 def test_another_runtime_error_is_an_error_of_ours():
-    assert trouble_of(RuntimeError("dictionary changed size during iteration")) is None
+    assert error_kind(RuntimeError("dictionary changed size during iteration")) is None

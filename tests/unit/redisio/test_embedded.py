@@ -12,7 +12,7 @@ from netspy.errors import ConfigError, MissingExtraError, StoreUnavailableError
 from netspy.redisio.embedded import server as embedded
 from netspy.redisio.embedded.process import started_at
 from netspy.redisio.embedded.server import EmbeddedRedis
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.runner import start_script
 from netspy.testing.servers import RedisServer, find_embedded_server, find_redis_server
 

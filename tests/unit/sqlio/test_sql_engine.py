@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import pytest
 
 from netspy.errors import ItemError
-from netspy.sqlio import trouble
+from netspy.sqlio import errors as sql_errors
 from netspy.sqlio.dialects import Dialect, dialect_of
 from netspy.sqlio.engine import make_engine
 from netspy.testing.proxy import FaultProxy
@@ -44,7 +44,7 @@ def failure(engine, *statements):
 
 def test_importing_netspy_and_the_sql_rooms_loads_no_driver():
     code = (
-        "import sys, netspy, netspy.sqlio.engine, netspy.sqlio.dialects, netspy.sqlio.trouble;"
+        "import sys, netspy, netspy.sqlio.engine, netspy.sqlio.dialects, netspy.sqlio.errors;"
         "print([m for m in ('sqlalchemy', 'pymysql', 'psycopg') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
@@ -94,15 +94,15 @@ def test_a_duplicate_and_a_missing_table_are_told_from_passing_trouble(any_sql):
         twice = failure(engine, "INSERT INTO t VALUES (1, 1)", "INSERT INTO t VALUES (1, 1)")
         null = failure(engine, "INSERT INTO t VALUES (1, NULL)")
         for error in (twice, null):
-            assert trouble.data_error(error)
-            assert not trouble.transient(error)
+            assert sql_errors.data_error(error)
+            assert not sql_errors.transient(error)
         for error in (
             failure(engine, "SELECT * FROM nowhere"),
             failure(engine, "INSERT INTO t (zz) VALUES (1)"),
         ):
-            assert trouble.schema_error(error)
-            assert not trouble.transient(error)
-            assert not trouble.data_error(error)
+            assert sql_errors.schema_error(error)
+            assert not sql_errors.transient(error)
+            assert not sql_errors.data_error(error)
 
 
 @pytest.mark.parametrize("server", ["mariadb_url", "postgres_url"])
@@ -112,8 +112,8 @@ def test_a_value_that_does_not_fit_is_refused_not_cut(server, request):
             connection.exec_driver_sql("CREATE TABLE t (s VARCHAR(3), n SMALLINT)")
         for values in ("'abcd', 1", "'a', 99999"):
             error = failure(engine, f"INSERT INTO t VALUES ({values})")
-            assert trouble.data_error(error)
-            assert not trouble.transient(error)
+            assert sql_errors.data_error(error)
+            assert not sql_errors.transient(error)
 
 
 @pytest.mark.parametrize("server", ["mariadb", "postgres"])
@@ -125,12 +125,12 @@ def test_a_lost_connection_a_dead_server_and_a_killed_session_pass(server, reque
             proxy.cut()
             with pytest.raises(Exception) as caught:
                 connection.exec_driver_sql("SELECT 1")
-        assert trouble.transient(caught.value)
+        assert sql_errors.transient(caught.value)
         with pytest.raises(Exception) as caught, engine.connect():
             pass
-        assert trouble.transient(caught.value)
-        assert not trouble.setup_error(caught.value)
-        assert SECRET not in trouble.one_line(caught.value)
+        assert sql_errors.transient(caught.value)
+        assert not sql_errors.setup_error(caught.value)
+        assert SECRET not in sql_errors.one_line(caught.value)
         proxy.resume()
         with engine.begin() as connection:
             assert connection.exec_driver_sql("SELECT 1").scalar() == 1
@@ -144,9 +144,9 @@ def test_a_wrong_password_and_a_missing_database_want_a_person(server, request):
         with connected(url) as engine:
             with pytest.raises(Exception) as caught:
                 engine.connect()
-            assert trouble.setup_error(caught.value), caught.value
-            assert not trouble.transient(caught.value)
-            assert "wrong-one" not in trouble.one_line(caught.value)
+            assert sql_errors.setup_error(caught.value), caught.value
+            assert not sql_errors.transient(caught.value)
+            assert "wrong-one" not in sql_errors.one_line(caught.value)
 
 
 @pytest.mark.parametrize("server", ["mariadb_url", "postgres_url"])
@@ -160,8 +160,8 @@ def test_a_deadlock_and_a_lock_that_is_held_too_long_pass(server, request):
         with engine.begin() as holder:
             holder.exec_driver_sql(change.format(1))
             waited = failure(engine, change.format(1))
-        assert trouble.transient(waited)
-        assert (trouble.locked(waited), trouble.lost_race(waited)) == (True, False)
+        assert sql_errors.transient(waited)
+        assert (sql_errors.locked(waited), sql_errors.lost_race(waited)) == (True, False)
     with connected(url, lock_timeout=60.0) as engine:  # nobody gives up before the deadlock is found
         with ThreadPoolExecutor(1) as thread, engine.connect() as one, engine.connect() as two:
             one.exec_driver_sql(change.format(1))
@@ -176,19 +176,19 @@ def test_a_deadlock_and_a_lock_that_is_held_too_long_pass(server, request):
             if (error := crossing.exception()) is not None:
                 errors.append(error)
         assert errors
-        assert all(trouble.transient(error) and trouble.lost_race(error) for error in errors)
+        assert all(sql_errors.transient(error) and sql_errors.lost_race(error) for error in errors)
 
 
 def test_a_read_only_server_passes_since_a_fail_over_ends(mariadb, mariadb_url, postgres_url):
     with connected(postgres_url) as engine:
         error = failure(engine, "SET TRANSACTION READ ONLY", "CREATE TABLE t (id INTEGER)")
-        assert trouble.transient(error)
-        assert not trouble.data_error(error)
+        assert sql_errors.transient(error)
+        assert not sql_errors.data_error(error)
     with connected(mariadb_url) as engine:
         with engine.begin() as connection:
             connection.exec_driver_sql("CREATE TABLE t (id INTEGER)")
         error = failure(engine, "COMMIT", "START TRANSACTION READ ONLY", "INSERT INTO t VALUES (1)")
-        assert trouble.transient(error)
+        assert sql_errors.transient(error)
 
 
 def test_a_locked_sqlite_file_passes_and_another_thread_may_use_a_connection(sqlite_url):
@@ -196,7 +196,7 @@ def test_a_locked_sqlite_file_passes_and_another_thread_may_use_a_connection(sql
         with engine.begin() as holder:
             holder.exec_driver_sql("CREATE TABLE t (id INTEGER PRIMARY KEY)")
             error = failure(engine, "SELECT 1")
-            assert trouble.transient(error)
+            assert sql_errors.transient(error)
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(holder.exec_driver_sql, "INSERT INTO t VALUES (1)").result()
         with engine.connect() as reader:
@@ -214,7 +214,7 @@ def test_an_error_line_shows_neither_the_row_nor_the_statement(any_sql):
             connection.exec_driver_sql(
                 f"INSERT INTO t VALUES ({mark}, {mark}, {mark})", (77777, None, "private")
             )
-        line = trouble.one_line(caught.value)
+        line = sql_errors.one_line(caught.value)
         assert "n" in line
         assert "INSERT" not in line
         assert "private" not in line
@@ -235,7 +235,7 @@ def test_upsert_does_what_was_asked_for(any_sql, action, kept):
         if action == "error":
             with pytest.raises(Exception) as caught, engine.begin() as connection:
                 connection.exec_driver_sql(sql, (1, 20))
-            assert trouble.data_error(caught.value)
+            assert sql_errors.data_error(caught.value)
         else:
             with engine.begin() as connection:
                 connection.exec_driver_sql(sql, (1, 20))
@@ -258,8 +258,8 @@ def test_errors_of_sqlite_are_known_by_their_code():
     db = sqlite3.connect(":memory:")
     with pytest.raises(sqlite3.Error) as caught:
         db.execute("SELECT * FROM nowhere")
-    assert trouble.schema_error(caught.value)
-    assert "nowhere" in trouble.one_line(caught.value)
+    assert sql_errors.schema_error(caught.value)
+    assert "nowhere" in sql_errors.one_line(caught.value)
     db.close()
 
 

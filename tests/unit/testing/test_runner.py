@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from netspy.redisio.embedded.process import started_at
+from netspy.testing.children import wait_until
 from netspy.testing.clock import FakeClock
-from netspy.testing.leash import wait_until
 from netspy.testing.runner import ScriptError, run_command, run_script, start_command, start_script
 
 

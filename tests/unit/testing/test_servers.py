@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from netspy.redisio.embedded.process import started_at
-from netspy.testing.leash import wait_until
+from netspy.testing.children import wait_until
 from netspy.testing.private_server import HeldPort, free_port
 from netspy.testing.proxy import FaultProxy
 from netspy.testing.runner import start_script

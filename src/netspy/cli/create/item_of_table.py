@@ -11,7 +11,7 @@ from netspy import settings as settings_module
 from netspy.cli.output import say
 from netspy.errors import ConfigError, MissingExtraError
 from netspy.messages.item import Item, UpdateItem
-from netspy.sqlio import trouble
+from netspy.sqlio import errors as sql_errors
 from netspy.sqlio.address import SqlAddress, mysql_address, postgres_address, read_url
 from netspy.sqlio.dialects import dialect_of
 from netspy.sqlio.engine import make_engine
@@ -116,7 +116,7 @@ def read_table(address: SqlAddress, name: str) -> Table:
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"{address.shown} can't be read: {trouble.one_line(error)}") from None
+        raise ConfigError(f"{address.shown} can't be read: {sql_errors.one_line(error)}") from None
     finally:
         engine.dispose()
     if table is None:
@@ -153,7 +153,7 @@ def item_module(class_name: str, table: Table) -> str:
     ]
     text += [f"    __table_name__ = {_literal(table.name)}"]
     if key:
-        text += _wrapped("    __unique_key__ = ", [_literal(name) for name in key])
+        text += _wrap_call("    __unique_key__ = ", [_literal(name) for name in key])
     else:
         text += ["    # The table has no unique key: a row that is delivered twice is there twice."]
     if fields:
@@ -208,7 +208,7 @@ def _literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
-def _wrapped(start: str, parts: list[str]) -> list[str]:
+def _wrap_call(start: str, parts: list[str]) -> list[str]:
     line = f"{start}({', '.join(parts)}{',' if len(parts) == 1 else ''})"
     if len(line) <= _WIDTH:
         return [line]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from netspy.cli.failed.records import FileRecords, Numbered, Records, RedisRecords
-from netspy.cli.job import connected, find_job, find_run, find_spider_object, job_of
+from netspy.cli.job import connect, find_job, find_run, find_spider_object, job_of
 from netspy.cli.output import say
 from netspy.errors import ConfigError
 
@@ -61,7 +61,7 @@ def records(
             yield _file(str(path_for(wanted, made.name)), must=False)
             return
         job = job_of(made, key, run)
-    with connected(job) as client:
+    with connect(job) as client:
         job, _ = find_run(client, job)
         yield RedisRecords(client, job)
 

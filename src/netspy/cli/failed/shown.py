@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from netspy.cli.output import facts, iso_time, local_time, say, visible
 from netspy.errors import SerializationError
 from netspy.policy.failed_record import MAX_ERROR_CHARS
-from netspy.policy.secrets import masked
+from netspy.policy.secrets import mask
 
 if TYPE_CHECKING:
     from netspy.cli.failed.records import Numbered
@@ -45,7 +45,7 @@ def as_dict(one: Numbered, *, reveal: bool = False) -> dict[str, Any]:
     }
     request = request_of(record)
     shown |= {"raw": record.raw} if request is None else {"request": request}
-    return shown if reveal else masked(shown)
+    return shown if reveal else mask(shown)
 
 
 def row_of(one: Numbered) -> tuple[str, ...]:
@@ -71,11 +71,11 @@ def print_whole(one: Numbered, *, reveal: bool) -> None:
     request = request_of(record)
     if request is None:
         raw = record.raw or ""
-        print(f"stored as: {visible(raw if reveal else masked(raw))}")
+        print(f"stored as: {visible(raw if reveal else mask(raw))}")
         return
     print("request")
     given = {name: value for name, value in request.items() if value not in (None, {}, "")}
-    safe = masked(given)
+    safe = mask(given)
     shown = given if reveal else safe
     for line in json.dumps(shown, indent=2, ensure_ascii=False, default=repr).splitlines():
         print(line if reveal and line.isprintable() else visible(line))

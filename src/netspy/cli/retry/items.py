@@ -62,7 +62,7 @@ def retry_items(
         settings = (
             stack.enter_context(serving(place.settings)) if _own_redis(place.settings) else place.settings
         )
-        kept = _kept(settings, place, stack)
+        kept = _open_letters(settings, place, stack)
         if dry_run:
             _show(kept, wanted)
             return 0
@@ -95,7 +95,7 @@ def _own_redis(settings: Settings) -> bool:
     return settings.FAILED_ITEM_URL == "redis" and settings.REDIS_URL == "embedded"
 
 
-def _kept(settings: Settings, place: _Place, stack: ExitStack) -> list[Letters]:
+def _open_letters(settings: Settings, place: _Place, stack: ExitStack) -> list[Letters]:
     """Where dead letters are: the file, and the shared store if there is one."""
     from netspy.pipelines.dead_letters.file import DeadLetterFile
     from netspy.pipelines.dead_letters.shared import in_redis, open_store
@@ -149,7 +149,7 @@ async def _replay(
 
     pipelines: Any = settings.ITEM_PIPELINES if output is None else [pipeline_for(output)]
     again = Again()
-    with _said() as tell, _stoppable() as stopped:
+    with _event_log() as tell, _stoppable() as stopped:
         writer = BatchWriter(load_pipelines(pipelines, settings), settings, dead_letter=again, on_event=tell)
         failed = left = 0
         try:
@@ -163,7 +163,7 @@ async def _replay(
                 failed += done.failed
                 left += done.unseen
                 if done != (0, 0, 0, 0) or len(kept) == 1:
-                    (say if output == "-" else print)(_told(letters.name, done))
+                    (say if output == "-" else print)(_format_done(letters.name, done))
         finally:
             await writer.close()
     if left:
@@ -172,7 +172,7 @@ async def _replay(
     return _FAILED_AGAIN if failed else 0
 
 
-def _told(name: str, done: Any) -> str:
+def _format_done(name: str, done: Any) -> str:
     if done == (0, 0, 0, 0):
         return f"no failed item in {name}"
     text = f"{things(done.stored, 'item')} stored, {done.failed:,} failed again and stay in {name}"
@@ -198,7 +198,7 @@ def _item_class(path: str, module: str | None) -> Any:
 
 
 @contextmanager
-def _said() -> Iterator[Callable[[PipelineEvent], None]]:
+def _event_log() -> Iterator[Callable[[PipelineEvent], None]]:
     """What pipelines say, each cause once and how often it came at the end."""
     logger = log.get_logger("retry")
     lines = Throttled(lambda line: logger.warning("{}", line), limit=1, interval_s=3600.0)

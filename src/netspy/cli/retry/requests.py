@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from netspy.cli.failed.records import UNFINISHED, FileRecords, RedisRecords, with_fresh_budget
-from netspy.cli.job import connected, find_job, find_run, job_of
+from netspy.cli.job import connect, find_job, find_run, job_of
 from netspy.cli.output import say, table, things
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def retry_requests(
     if made is not None and not made.shared and key is None:
         return _crawl(made, wanted, dry_run=dry_run)
     job = job_of(made, key, run) if made is not None else find_job(None, key, run, arguments, values)
-    with connected(job) as client:
+    with connect(job) as client:
         job, status = find_run(client, job)
         kept = RedisRecords(client, job)
         if dry_run:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netspy.cli.job import ArgumentOption, SetOption, connected
+from netspy.cli.job import ArgumentOption, SetOption, connect
 from netspy.cli.output import facts, json_line, say, things
 from netspy.cli.tasks import failed as task_failed
 from netspy.cli.tasks import push as task_push
@@ -74,7 +74,7 @@ def status(
     from netspy.cluster.status import read_status
 
     target = find_target(spider, task_key, arguments, values)
-    with connected(target.job) as client:
+    with connect(target.job) as client:
         run = read_status(client, target.job.scope, target.job.settings)
     backlog = _backlog(target)
     counters = run.counters
@@ -116,5 +116,5 @@ def _backlog(target: Target) -> Backlog:
     from netspy.tasks.redis.list import FOLDER, task_keys
 
     keys = task_keys(target.settings, target.list_name)
-    with connected(target.job, key=keys.base) as client:
+    with connect(target.job, key=keys.base) as client:
         return Backlog(*map(int, run_sync(client, Call(load(FOLDER, "backlog"), keys.all(), [""]))))

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from netspy.cli.failed.choice import split
-from netspy.cli.job import ArgumentOption, SetOption, connected
+from netspy.cli.job import ArgumentOption, SetOption, connect
 from netspy.cli.output import iso_time, json_line, local_time, say, table, things, visible
 from netspy.cli.tasks.source_list import Target, TaskKey, base_of, find_target, place_of
 from netspy.errors import ConfigError
@@ -117,7 +117,7 @@ def _failed_list(
             f"tasks of {place_of(target)} fail into that source (a queue or topic NAME.failed, the rows' state), where its "
             "own tools show them; this command is for the list in Redis"
         )
-    with connected(target.job, key=task_keys(target.settings, target.list_name).base) as client:
+    with connect(target.job, key=task_keys(target.settings, target.list_name).base) as client:
         yield client, target, numbers
 
 

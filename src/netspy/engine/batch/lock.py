@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from netspy import crash
-from netspy.aside import in_thread
+from netspy.blocking import in_thread
 from netspy.engine.batch.store_calls import MasterExit, StoreCalls
 from netspy.engine.contract import BatchQueueLike
 from netspy.engine.env import Env
 from netspy.errors import ConfigError, NetspyError
-from netspy.observe.faults import what
+from netspy.observe.faults import describe_error
 from netspy.tasks.batch_store import BatchStore, FencedError
 from netspy.tasks.master_lock import NotMasterError, read_holder
 
@@ -118,7 +118,7 @@ class MasterLock:
                 self._holder = error.holder
                 return
             except NetspyError as error:
-                self._log.warning("the master lock could not be renewed: {}", what(error))
+                self._log.warning("the master lock could not be renewed: {}", describe_error(error))
 
     async def on_lost(self, error: NotMasterError | FencedError) -> None:
         """The lock is gone: this master froze, or Redis was away, for longer than the lock lasts.
@@ -157,7 +157,7 @@ class MasterLock:
                     await release()
             except (TimeoutError, NetspyError) as error:
                 self._log.warning(
-                    "{} could not be given back ({}); that runs out by itself", of_what, what(error)
+                    "{} could not be given back ({}); that runs out by itself", of_what, describe_error(error)
                 )
 
     async def _let_go(self) -> None:

@@ -86,7 +86,7 @@ class BatchMaster:
     async def _work_on(self) -> MasterEnd:
         try:
             await self._queue.open()
-            await self._calls.call(self._store.ensure_schema, insist=False)
+            await self._calls.call(self._store.ensure_schema, retry_forever=False)
             for advice in await self._calls.call(self._store.index_advice):
                 self._log.warning("{}", advice)
             while True:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Literal
 
-from netspy.aside import SLOW_S, in_thread
+from netspy.blocking import SLOW_S, in_thread
 from netspy.engine.control import Control
 from netspy.engine.env import Env
 from netspy.errors import StoreLostError
@@ -46,17 +46,17 @@ class StoreCalls:
             pass
         self.check_stop()
 
-    async def call(self, function: Callable[[], Any], *, insist: bool = True) -> Any:
+    async def call(self, function: Callable[[], Any], *, retry_forever: bool = True) -> Any:
         """What `function` gives, in a thread; while the database is away it is tried again and again, until stopped.
 
-        Without `insist` the store's own patience has to do. Raises StoreLostError then, and whatever else `function` raises.
+        Without `retry_forever` the store's own patience must do. Raises StoreLostError then, and whatever else `function` raises.
         """
         backoff = Backoff()
         while True:
             try:
                 result = await in_thread(function, slow=self._say_slow)
             except StoreLostError as error:
-                if not insist:
+                if not retry_forever:
                     raise
                 if not self._away:
                     self._away = True

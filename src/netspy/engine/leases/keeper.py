@@ -19,7 +19,7 @@ from netspy.engine.leases.held import HeldLeases
 from netspy.errors import NetspyError
 from netspy.frontier.contract import Keeper
 from netspy.messages.entry import BeatReport
-from netspy.observe.faults import is_user_file, what
+from netspy.observe.faults import describe_error, is_user_file
 from netspy.policy.lease import LeaseTimes
 
 _RENEW_CHUNK = 500
@@ -84,7 +84,7 @@ class LeaseKeeper(threading.Thread):
         try:
             self._beat_on()
         except BaseException as error:
-            self._tell(self._control.broke, self.name, what(error))
+            self._tell(self._control.broke, self.name, describe_error(error))
         finally:
             self._keeper.close()
 

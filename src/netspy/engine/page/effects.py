@@ -17,7 +17,7 @@ from netspy.engine.control import Control
 from netspy.engine.env import Env
 from netspy.engine.page.actions import Action
 from netspy.errors import ConfigError, SpiderError
-from netspy.observe.faults import what
+from netspy.observe.faults import describe_error
 from netspy.policy.backoff import Backoff
 from netspy.raised import failure
 
@@ -106,9 +106,10 @@ class Effects:
                 error = failure(caught)
                 if self.stuck is None:
                     self._alert(
-                        "after_store", f"{what(error)}; pages wait for it unacked, and it is tried again"
+                        "after_store",
+                        f"{describe_error(error)}; pages wait for it unacked, and it is tried again",
                     )
-                self.stuck = what(error)
+                self.stuck = describe_error(error)
                 await asyncio.sleep(backoff.next_s())
             else:
                 break

@@ -13,7 +13,7 @@ from netspy.engine.page.threads import CallbackPool
 from netspy.errors import ConfigError, SpiderError
 from netspy.messages.request import Request
 from netspy.messages.response import Response
-from netspy.observe.faults import user_line, what
+from netspy.observe.faults import describe_error, user_line
 from netspy.raised import awaited
 
 
@@ -80,7 +80,7 @@ class Fetcher:
                     await self._call(middleware.close)
                 except Exception as error:
                     problems.append(
-                        f"{type(middleware).__name__}.close ({user_line(error)}) raised {what(error)}"
+                        f"{type(middleware).__name__}.close ({user_line(error)}) raised {describe_error(error)}"
                     )
         if problems:
             raise SpiderError("; ".join(problems))

@@ -31,7 +31,7 @@ from netspy.errors import (
 )
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
-from netspy.observe.faults import user_line, what
+from netspy.observe.faults import describe_error, user_line
 from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.policy.lease import LeaseTimes
 from netspy.policy.retry import StatusPolicy, retry_after_s
@@ -256,7 +256,9 @@ class PageHandler:
         else:
             self._counters.inc("parse_error")
             place = f"{page.origin.label} ({user_line(error)})"
-            self._throttled.error(place, f"{place} raised {what(error)}, while handling {page.request.url}")
+            self._throttled.error(
+                place, f"{place} raised {describe_error(error)}, while handling {page.request.url}"
+            )
             await self._outcome.fail(page, error, logged=True)
 
     # -- time limit ------------------------------------------------------------------------------------------

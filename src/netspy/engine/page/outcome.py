@@ -22,7 +22,7 @@ from netspy.errors import (
 )
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
-from netspy.observe.faults import MAX_TEXT, what
+from netspy.observe.faults import MAX_TEXT, describe_error
 from netspy.policy.failed_record import MAX_ERROR_CHARS, pack_failed
 from netspy.policy.retry import may_retry, retry_delay_s
 
@@ -89,7 +89,7 @@ class PageOutcome:
         wait_s = retry_delay_s(request.retry_times, self._settings, jitter=self._jitter(), asked_s=asked_s)
         self._counters.inc("retry")
         self._log.debug(
-            "retry {} of {} in {:.1f} s: {}", request.retry_times, request.url, wait_s, what(error)
+            "retry {} of {} in {:.1f} s: {}", request.retry_times, request.url, wait_s, describe_error(error)
         )
         try:
             payload = self._payload(request)
@@ -136,7 +136,9 @@ class PageOutcome:
     def broke(self, lease: Lease, error: Exception) -> None:
         """Give up a request whose handling failed by an error of our own."""
         url = getattr(lease.payload, "url", "?")
-        self._throttled.error("internal error", f"internal error while handling {url}: {what(error)}")
+        self._throttled.error(
+            "internal error", f"internal error while handling {url}: {describe_error(error)}"
+        )
         self._counters.inc("callback_error")
         self._counters.fail("internal error")
         try:
@@ -145,7 +147,7 @@ class PageOutcome:
             record = pack_failed(
                 None,
                 reason="internal error",
-                error=f"{what(error)}; {what(problem)}",
+                error=f"{describe_error(error)}; {describe_error(problem)}",
                 attempts=lease.deliveries,
                 time=time.time(),
                 priority=lease.priority,
@@ -166,7 +168,7 @@ def _reason_of(error: Exception) -> str:
 
 def _told(error: Exception) -> str:
     """What an error says; its type where it isn't one of ours, whose messages speak for themselves."""
-    text = what(error, 2 * MAX_TEXT)
+    text = describe_error(error, 2 * MAX_TEXT)
     return text.partition(": ")[2] or text if isinstance(error, NetspyError) else text
 
 
@@ -181,7 +183,7 @@ def _record_of(request: Request, error: Exception, *, priority: float, site: str
     return pack_failed(
         payload,
         reason=_reason_of(error),
-        error=what(error, MAX_ERROR_CHARS),
+        error=describe_error(error, MAX_ERROR_CHARS),
         attempts=request.retry_times + 1,
         time=time.time(),
         priority=priority,

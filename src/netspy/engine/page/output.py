@@ -22,7 +22,7 @@ from netspy.messages.records import class_path, fields_of, is_record, raw_row, r
 from netspy.messages.request import Request
 from netspy.messages.row import Row
 from netspy.messages.urls import require_http
-from netspy.observe.faults import user_line, what
+from netspy.observe.faults import describe_error, user_line
 from netspy.raised import failure
 
 _FETCHABLE = ("http://", "https://")
@@ -260,7 +260,7 @@ class OutputCollector:
 
 
 def _told(error: Exception) -> str:
-    return f"{what(error)} ({user_line(error)})"
+    return f"{describe_error(error)} ({user_line(error)})"
 
 
 def _short(value: object) -> str:

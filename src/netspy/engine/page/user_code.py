@@ -15,7 +15,7 @@ from netspy.engine.page.item_buffer import ItemBuffer
 from netspy.engine.page.output import CallbackOutput, OutputCollector, YieldSite, as_iterator, draw, is_async
 from netspy.engine.page.page import Page
 from netspy.engine.page.threads import CallbackPool
-from netspy.observe.faults import user_line, what
+from netspy.observe.faults import describe_error, user_line
 from netspy.raised import failure
 
 
@@ -180,7 +180,7 @@ class UserCode:
             error = failure(caught)
             self._counters.inc("callback_error")
             place = f"{origin.label} ({user_line(error)})"
-            self._throttled.error(place, f"{place} raised {what(error)}")
+            self._throttled.error(place, f"{place} raised {describe_error(error)}")
         await self.hand_over(page, out)
 
     # -- what was yielded ------------------------------------------------------------------------------------

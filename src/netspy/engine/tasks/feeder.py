@@ -32,7 +32,7 @@ from netspy.engine.waiting import wait_for_event
 from netspy.errors import SerializationError, SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import TaskMark, TaskState
-from netspy.observe.faults import MAX_TEXT, user_line, what
+from netspy.observe.faults import MAX_TEXT, describe_error, user_line
 from netspy.policy.backoff import backoff_s
 from netspy.raised import failure
 from netspy.tasks.contract import Backlog, Task
@@ -258,7 +258,7 @@ class Feeder:
     def _fetch_failed(self, error: Exception) -> None:
         self._fetch_errors += 1
         self._counters.inc("callback_error")
-        text = f"{self._name}.fetch_tasks ({user_line(error)}) raised {what(error)}"
+        text = f"{self._name}.fetch_tasks ({user_line(error)}) raised {describe_error(error)}"
         self._throttled.error("fetch_tasks", text)
         if self._fetch_errors > self._settings.SPIDER_MAX_RETRY_TIMES and not self._keep_alive:
             self._control.stop(f"{text}, {self._fetch_errors} times in a row", "failed")
@@ -373,7 +373,7 @@ class Feeder:
 
     async def _raised(self, task: Task, error: Exception) -> None:
         tries = self._tries[task.token] = self._tries.get(task.token, 0) + 1
-        text = f"{self._name}.task_requests ({user_line(error)}) raised {what(error)}"
+        text = f"{self._name}.task_requests ({user_line(error)}) raised {describe_error(error)}"
         self._throttled.error(text, f"{text}, for task {str(task.value)[:MAX_TEXT]}")
         self._counters.inc("callback_error")
         if isinstance(error, StoreLostError):
@@ -384,7 +384,7 @@ class Feeder:
             self._later.append((self._clock() + wait_s, task))
             self._in_hand.pop(task.token, None)
             return
-        await self._fail(task, what(error), "task_requests")
+        await self._fail(task, describe_error(error), "task_requests")
 
     async def _fail(self, task: Task, why: str, reason: str) -> None:
         """It can't be turned into requests: to the source's failed list, and the spider hears of it."""

@@ -16,8 +16,8 @@ from netspy.frontier.redis.liveness import is_gone, this_process
 from netspy.frontier.redis.membership import Member, NodeCall, NotRegisteredError
 from netspy.messages.entry import BeatReply, BeatReport, Lease, Reclaimed
 from netspy.redisio import client as clients
+from netspy.redisio.errors import error_kind, one_line, unusable
 from netspy.redisio.scripts import Call, run_sync
-from netspy.redisio.trouble import one_line, trouble_of, unusable
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class RedisKeeper:
             except (NotRegisteredError, StoreLostError):
                 raise
             except Exception as error:
-                trouble = trouble_of(error)
+                trouble = error_kind(error)
                 if trouble == "away" and not last:
                     continue
                 if trouble == "config":

@@ -85,7 +85,7 @@ def _path(path: Path, context: str) -> Expr:
     variants: list[list[Step]] = [[]]
     for step in path.steps:
         after = _context_after(step, at)
-        moved = _respelled(
+        moved = _respell(
             Step(step.separator, step.axis, step.test, [_rewrite(p, after) for p in step.predicates])
         )
         direct = step.separator != "//"
@@ -130,7 +130,7 @@ def _context_after(step: Step, before: str) -> str:
     return step.name or _NONE
 
 
-def _respelled(step: Step) -> Step:
+def _respell(step: Step) -> Step:
     """A step that asks for an SVG name in lower case (lxml's spelling) takes SVG's spelling as well."""
     if step.axis == "attribute":
         proper = ATTRIBUTES.get(step.test)

@@ -83,10 +83,10 @@ def _compound(tree: Any) -> str | None:
     name = (tree.element or "*").lower()
     if name != "*" and not _element_name(name):
         return None
-    return _joined(name, tests[::-1])
+    return _join(name, tests[::-1])
 
 
-def _joined(name: str, tests: list[str]) -> str:
+def _join(name: str, tests: list[str]) -> str:
     return "".join(tests) if tests and name == "*" else name + "".join(tests)
 
 
@@ -151,7 +151,7 @@ def _step(step: Step) -> str | None:
         if test is None:
             return None
         tests.append(test)
-    return _joined(step.test, tests)
+    return _join(step.test, tests)
 
 
 def _predicate(tree: Expr) -> str | None:

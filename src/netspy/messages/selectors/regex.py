@@ -27,7 +27,7 @@ def find_all(regex: str | re.Pattern[str], text: str, *, decode: bool, markup: b
     if (decode and "&" in text) or "extract" in pattern.groupindex:
         raw = _raw_spans(text) if decode and markup else []
         return [
-            _decoded(text[start:end]) if decode and not _inside(start, raw) else text[start:end]
+            _unescape(text[start:end]) if decode and not _inside(start, raw) else text[start:end]
             for start, end in _spans(pattern, text)
         ]
     found: list[str] = pattern.findall(text)
@@ -40,7 +40,7 @@ def find_first(regex: str | re.Pattern[str], text: str, *, decode: bool, markup:
     for start, end in _spans(pattern, text):
         match = text[start:end]
         if decode and "&" in match and not (markup and _inside(start, _raw_spans(text))):
-            return _decoded(match)
+            return _unescape(match)
         return match
     return None
 
@@ -65,7 +65,7 @@ def _inside(position: int, spans: list[tuple[int, int]]) -> bool:
     return any(start <= position < end for start, end in spans)
 
 
-def _decoded(match: str) -> str:
+def _unescape(match: str) -> str:
     if "&" not in match:
         return match
     from w3lib.html import replace_entities

@@ -299,7 +299,7 @@ def write(tree: Expr, floor: int = 0) -> str:
             text = f"{write(left, binds - 1)} {operator} {write(right, binds)}"
             return f"({text})" if floor >= binds else text
         case Path(steps, absolute, start, predicates):
-            head = "" if start is None else f"({write(start)})" + _written(predicates)
+            head = "" if start is None else f"({write(start)})" + _write_predicates(predicates)
             if absolute and not steps:
                 return "/"
             return head + "".join([_step(step) for step in steps])
@@ -309,10 +309,10 @@ def _step(step: Step) -> str:
     if step.test == "node()" and not step.predicates and step.axis in ("self", "parent"):
         return f"{step.separator}{'.' if step.axis == 'self' else '..'}"
     axis = {"child": "", "attribute": "@"}.get(step.axis, f"{step.axis}::")
-    return f"{step.separator}{axis}{step.test}{_written(step.predicates)}"
+    return f"{step.separator}{axis}{step.test}{_write_predicates(step.predicates)}"
 
 
-def _written(predicates: list[Expr]) -> str:
+def _write_predicates(predicates: list[Expr]) -> str:
     return "".join([f"[{write(predicate)}]" for predicate in predicates])
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from netspy.errors import NetspyError, PipelineError
 from netspy.messages.row import DeadRow
-from netspy.pipelines.dead_letters.records import line_of, parsed
+from netspy.pipelines.dead_letters.records import line_of, parse_record
 from netspy.pipelines.dead_letters.replay import Replayed, Writer, replay
 from netspy.pipelines.local.shared_file import SharedFile, end_of_last_line, locked
 
@@ -50,7 +50,7 @@ class DeadLetterFile:
                 for line in file:
                     with suppress(ValueError, NetspyError):
                         if line.strip() and not line.startswith(_DONE):
-                            yield parsed(line)
+                            yield parse_record(line)
 
     async def replay(
         self, writer: Writer, *, progress: Callable[[int, int], None] | None = None, batch_size: int = 500

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from netspy.errors import SerializationError
-from netspy.messages.codec import is_plain, lift, lower
+from netspy.messages.codec import is_plain, tag, untag
 from netspy.messages.row import DeadRow, Row
 
 _write = msgspec.json.Encoder().encode
@@ -39,20 +39,20 @@ def line_of(dead: DeadRow) -> bytes:
     if dead.item:
         record["item"] = dead.item
     try:
-        return _encoded(record)
+        return _encode(record)
     except SerializationError as error:
         lost: list[str] = []
         record["data"] = _tame(row.data, (), lost)
         if lost:
             record["error"] = f"{dead.error} (kept with some values as text: {error})"
-        return _encoded(record)
+        return _encode(record)
 
 
-def _encoded(record: dict[str, Any]) -> bytes:
+def _encode(record: dict[str, Any]) -> bytes:
     if is_plain(record):
         with suppress(UnicodeEncodeError):
             return _write(record) + b"\n"
-    return _write(lift(record)) + b"\n"
+    return _write(tag(record)) + b"\n"
 
 
 def _tame(value: Any, path: tuple[int, ...], lost: list[str]) -> Any:
@@ -83,7 +83,7 @@ def _tame(value: Any, path: tuple[int, ...], lost: list[str]) -> Any:
     if isinstance(value, set | frozenset):
         return {_key(inner, lost) for inner in value}
     try:
-        lift(value)
+        tag(value)
     except SerializationError:
         lost.append(repr(value))
         return lost[-1]
@@ -95,7 +95,7 @@ def _key(key: Any, lost: list[str]) -> Any:
     if isinstance(key, Enum):
         return _key(key.value, lost)
     try:
-        lift({key: 0})
+        tag({key: 0})
     except SerializationError:
         if not isinstance(key, str):
             lost.append(repr(key))
@@ -103,9 +103,9 @@ def _key(key: Any, lost: list[str]) -> Any:
     return key
 
 
-def parsed(line: bytes) -> DeadRow:
+def parse_record(line: bytes) -> DeadRow:
     """Raises ValueError (DecodeError, UnicodeDecodeError), SerializationError."""
-    record = lower(_read(line))
+    record = untag(_read(line))
     if not (
         isinstance(record, dict)
         and isinstance(record.get("table"), str)

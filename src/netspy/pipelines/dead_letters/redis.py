@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from netspy.errors import NetspyError, PipelineError
-from netspy.pipelines.dead_letters.records import line_of, parsed
+from netspy.pipelines.dead_letters.records import line_of, parse_record
 from netspy.redisio.client import sync_client
+from netspy.redisio.errors import one_line
 from netspy.redisio.keys import failed_items
-from netspy.redisio.trouble import one_line
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class RedisLetters:
         while lines := self._range(at, _PAGE):
             for line in lines:
                 with suppress(ValueError, NetspyError):
-                    yield parsed(line)
+                    yield parse_record(line)
             at += len(lines)
 
     def _range(self, at: int, most: int) -> list[bytes]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from netspy.errors import ItemError, NetspyError
 from netspy.messages.records import remade, row_of
 from netspy.messages.row import DeadRow, Row
-from netspy.pipelines.dead_letters.records import line_of, parsed
+from netspy.pipelines.dead_letters.records import line_of, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -185,7 +185,7 @@ class _Sorted:
         self._validate = validate
         for line in lines:
             try:
-                dead = parsed(line)
+                dead = parse_record(line)
             except (ValueError, NetspyError):
                 self.failed += 1
                 self.keep.append(line)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from netspy.errors import NetspyError, PipelineError
-from netspy.pipelines.dead_letters.records import line_of, parsed
+from netspy.pipelines.dead_letters.records import line_of, parse_record
 from netspy.pipelines.local.shared_file import locked
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class SqliteLetters:
         with self._open() as db:
             for (line,) in db.execute("SELECT line FROM failed_items ORDER BY id"):
                 with suppress(ValueError, NetspyError):
-                    yield parsed(line)
+                    yield parse_record(line)
 
     @contextmanager
     def claim(self) -> Iterator[SqliteClaim | None]:

@@ -7,7 +7,7 @@ import inspect
 import time
 from typing import Any, NamedTuple
 
-from netspy.aside import SerialThread
+from netspy.blocking import SerialThread
 from netspy.errors import PipelineError
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.errors import UnavailableError, store_away

@@ -14,7 +14,7 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from netspy.aside import SerialThread
+from netspy.blocking import SerialThread
 from netspy.errors import ConfigError, PipelineError
 from netspy.messages.row import DeadRow
 from netspy.pipelines.delivery.deadline import Deadline
@@ -145,7 +145,7 @@ class BatchWriter:
                 work[other] = [index for index in at if index not in gone]
         return failures
 
-    def hurry(self, deadline: float) -> None:
+    def shorten_deadline(self, deadline: float) -> None:
         """Be done by `deadline` (time.monotonic): what isn't stored by then is dead-lettered.
 
         Call it on the loop. The last half second, at most a fifth of the time, is kept for the dead letters.

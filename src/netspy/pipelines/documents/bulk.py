@@ -86,7 +86,7 @@ def requests(lines: Iterable[Line], most: int) -> Iterator[list[Line]]:
         yield part
 
 
-def refused(status: int, body: bytes) -> Exception:
+def refusal(status: int, body: bytes) -> Exception:
     """The error of a request that was answered as a whole with `status`."""
     text = f"HTTP {status}: {_reason(body)}"
     if status in _BUSY:
@@ -106,7 +106,7 @@ def failed_rows(part: Sequence[Line], body: bytes) -> dict[int, Exception]:
             return {}
         results = [next(iter(entry.values())) for entry in answer["items"]]
         judged = {
-            line.place: _judged(result)
+            line.place: _classify(result)
             for line, result in zip(part, results, strict=True)
             if not 200 <= result["status"] < 300
         }
@@ -115,15 +115,15 @@ def failed_rows(part: Sequence[Line], body: bytes) -> dict[int, Exception]:
     return judged
 
 
-def _judged(result: Mapping[str, Any]) -> Exception:
+def _classify(result: Mapping[str, Any]) -> Exception:
     status, error = result["status"], result.get("error")
-    text = f"{status} {_told(error)}"
+    text = f"{status} {_describe(error)}"
     if status in _BUSY or "cluster_block_exception" in text:  # a node whose disk is full
         return UnavailableError(text)
     return PipelineError(text) if status == _CONFLICT else ItemError(text)
 
 
-def _told(error: Any) -> str:
+def _describe(error: Any) -> str:
     if not isinstance(error, dict):
         return str(error)
     cause = error.get("caused_by")
@@ -134,6 +134,6 @@ def _told(error: Any) -> str:
 def _reason(body: bytes) -> str:
     try:
         found = msgspec.json.decode(body)
-        return _told(found["error"])
+        return _describe(found["error"])
     except (msgspec.DecodeError, LookupError, TypeError):
         return body[:200].decode("utf-8", "replace") or "no reason given"

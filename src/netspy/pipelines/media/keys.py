@@ -57,7 +57,7 @@ def index_key(url: str) -> str:
     return f".urls/{digest[:2]}/{digest}.json"
 
 
-def checked_key(key: str) -> str:
+def check_key(key: str) -> str:
     """`key` itself. Raises ItemError for one that could leave the store, or meet its own files."""
     parts = key.split("/")
     if (

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from netspy.errors import ConfigError, MissingExtraError
 from netspy.pipelines.errors import UnavailableError, text_of
 from netspy.pipelines.local.shared_file import locked, sync_folder
-from netspy.pipelines.media.keys import checked_key
+from netspy.pipelines.media.keys import check_key
 
 if TYPE_CHECKING:
     from netspy.settings import Settings
@@ -101,14 +101,14 @@ class FolderStore:
     def size(self, key: str) -> int | None:
         """See FileStore.size."""
         try:
-            return self._path(checked_key(key)).stat().st_size
+            return self._path(check_key(key)).stat().st_size
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def keep(self, file: Path, key: str, content_type: str) -> None:
         """See FileStore.keep."""
         del content_type  # the ending tells
-        path = self._path(checked_key(key))
+        path = self._path(check_key(key))
         with file.open("rb") as written:
             os.fsync(written.fileno())
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,13 +159,13 @@ class BucketStore:
             self._transfer = TransferConfig(
                 multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, max_concurrency=_SENDERS
             )
-            self._client = self._connected(boto3)
+            self._client = self._connect(boto3)
             self._call("head_bucket", Bucket=self._bucket)
         except BaseException:
             self.close()
             raise
 
-    def _connected(self, boto3: Any) -> Any:
+    def _connect(self, boto3: Any) -> Any:
         """A client. Raises ConfigError for settings that make none."""
         from botocore.exceptions import BotoCoreError
 
@@ -197,7 +197,7 @@ class BucketStore:
 
     def size(self, key: str) -> int | None:
         """See FileStore.size."""
-        found = self._call("head_object", Bucket=self._bucket, Key=self._prefix + checked_key(key))
+        found = self._call("head_object", Bucket=self._bucket, Key=self._prefix + check_key(key))
         return None if found is None else int(found["ContentLength"])
 
     def keep(self, file: Path, key: str, content_type: str) -> None:
@@ -206,7 +206,7 @@ class BucketStore:
             "upload_file",
             str(file),
             self._bucket,
-            self._prefix + checked_key(key),
+            self._prefix + check_key(key),
             ExtraArgs={"ContentType": content_type},
             Config=self._transfer,
         )
@@ -244,14 +244,14 @@ class BucketStore:
             if code in _MISSING and method in {"head_object", "get_object"}:
                 return None
             if code in _REFUSED or code in _MISSING:
-                raise self._refused(error) from self._unusable(error)
+                raise self._refusal(error) from self._unusable(error)
             raise UnavailableError(f"s3://{self._bucket}: {text_of(error)}") from error
         except (BotoCoreError, S3UploadFailedError) as error:
             if type(error).__name__ in _UNUSABLE:
-                raise self._refused(error) from self._unusable(error)
+                raise self._refusal(error) from self._unusable(error)
             raise UnavailableError(f"s3://{self._bucket}: {text_of(error)}") from error
 
-    def _refused(self, error: Exception) -> UnavailableError:
+    def _refusal(self, error: Exception) -> UnavailableError:
         """Its cause, a ConfigError, keeps the crawl from waiting for the store."""
         return UnavailableError(str(self._unusable(error)))
 

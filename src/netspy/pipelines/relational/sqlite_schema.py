@@ -55,7 +55,7 @@ def fold(name: str) -> str:
     return name.translate(_ASCII_LOWER)
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """An identifier, safe whatever it contains."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -140,31 +140,31 @@ def would_change(value: Any, affinity: str) -> bool:
 
 def create_sql(table: str, columns: Iterable[Column]) -> str:
     """The CREATE TABLE statement of a table of ours."""
-    return f"CREATE TABLE {quoted(table)} ({OWN_MARK} {', '.join(map(_definition, columns))})"
+    return f"CREATE TABLE {quote_name(table)} ({OWN_MARK} {', '.join(map(_definition, columns))})"
 
 
 def add_column_sql(table: str, column: Column) -> str:
     """The ALTER TABLE statement that adds a column."""
-    return f"ALTER TABLE {quoted(table)} ADD COLUMN {_definition(column)}"
+    return f"ALTER TABLE {quote_name(table)} ADD COLUMN {_definition(column)}"
 
 
 def _definition(column: Column) -> str:
-    return f"{quoted(column.name)} {column.declared}".rstrip()
+    return f"{quote_name(column.name)} {column.declared}".rstrip()
 
 
 def insert_sql(table: str, columns: Sequence[str], unique: Sequence[str]) -> str:
     """INSERT; with a unique key, a row that is there gets the new values of the columns given."""
-    names = ", ".join(map(quoted, columns))
-    sql = f"INSERT INTO {quoted(table)} ({names}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 (quoted)
+    names = ", ".join(map(quote_name, columns))
+    sql = f"INSERT INTO {quote_name(table)} ({names}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 (quoted)
     if not unique:
         return sql
-    rest = [quoted(c) for c in columns if c not in unique]
+    rest = [quote_name(c) for c in columns if c not in unique]
     action = f"UPDATE SET {', '.join(f'{c} = excluded.{c}' for c in rest)}" if rest else "NOTHING"
-    return f"{sql} ON CONFLICT ({', '.join(map(quoted, unique))}) DO {action}"
+    return f"{sql} ON CONFLICT ({', '.join(map(quote_name, unique))}) DO {action}"
 
 
 def update_sql(table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
     """UPDATE of the rows whose keys equal the values given (NULL equals NULL)."""
-    changes = ", ".join(f"{quoted(c)} = ?" for c in columns)
-    found = " AND ".join(f"{quoted(k)} IS ?" for k in keys)
-    return f"UPDATE {quoted(table)} SET {changes} WHERE {found}"  # noqa: S608 (quoted)
+    changes = ", ".join(f"{quote_name(c)} = ?" for c in columns)
+    found = " AND ".join(f"{quote_name(k)} IS ?" for k in keys)
+    return f"UPDATE {quote_name(table)} SET {changes} WHERE {found}"  # noqa: S608 (quoted)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ItemError
 from netspy.pipelines.relational import ddl as sql_ddl
-from netspy.sqlio import trouble
+from netspy.sqlio import errors as sql_errors
 from netspy.sqlio.reflection import fold, reflect
 
 if TYPE_CHECKING:
@@ -156,12 +156,12 @@ class Tables:
                 for statement in statements:
                     connection.exec_driver_sql(statement, ())
         except Exception as error:
-            if trouble.transient(error) or trouble.setup_error(error):
+            if sql_errors.transient(error) or sql_errors.setup_error(error):
                 raise
             there = self._read(name)
             if there is None or any(there.column(column) is None for column in columns):
                 raise ItemError(
-                    f"table {name!r} can't be made as wanted: {trouble.one_line(error)}"
+                    f"table {name!r} can't be made as wanted: {sql_errors.one_line(error)}"
                 ) from None
 
     def _there(self, name: str) -> Table:

@@ -197,7 +197,7 @@ class EmbeddedRedis:
         while True:
             state = self._state(known.socket)
             if state == "serving":
-                return known if known.pid else self._recovered(known)
+                return known if known.pid else self._recover(known)
             if state == "other" or not self._lives(known) or not wait:
                 return None
             if state != "loading" and time.monotonic() > end:
@@ -232,7 +232,7 @@ class EmbeddedRedis:
             time.sleep(0.01)
         return False
 
-    def _recovered(self, known: _Server) -> _Server:
+    def _recover(self, known: _Server) -> _Server:
         """Note the process of a server whose starter could not."""
         with UnixLink(known.socket, ANSWER_TIMEOUT) as link:
             info = str(link.ask("INFO", "server"))

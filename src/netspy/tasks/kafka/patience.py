@@ -60,7 +60,7 @@ class Patience:
     async def wait(self, error: Any, tries: Tries) -> None:
         """After a failure. Raises ConfigError when waiting won't help, StoreUnavailableError when it is over."""
         refused = self._refused()
-        if refused is not None or brokers.trouble_of(error) == "config":
+        if refused is not None or brokers.error_kind(error) == "config":
             raise brokers.unusable(self._address, refused or error) from None
         wait_s = self._outage.failed(tries, stopping=self._stop.is_set())
         if wait_s == "stopping":

@@ -130,7 +130,7 @@ class KafkaTaskSource:
         end = time.monotonic() + self._start_timeout_s
         for topic in (self.topic, self.failed_topic):
             await self._find(thread, topic, end)
-        await self._asked(thread.subscribe)
+        await self._ask(thread.subscribe)
         await self._until(thread.assigned.is_set, min(_JOIN_S, self._start_timeout_s))
 
     async def _find(self, thread: KafkaThread, topic: str, end: float) -> None:
@@ -140,10 +140,10 @@ class KafkaTaskSource:
         while True:
             ask_s = max(0.1, min(PROBE_S, end - time.monotonic()))
             try:
-                if await self._asked(partial(thread.partitions, ask_s, topic)):
+                if await self._ask(partial(thread.partitions, ask_s, topic)):
                     return
             except Exception as error:
-                trouble = brokers.trouble_of(error)
+                trouble = brokers.error_kind(error)
                 unknown = unknown or trouble == "topic"
                 last = brokers.one_line(error)
                 refused = thread.refused or (error if trouble == "config" else None)
@@ -158,7 +158,7 @@ class KafkaTaskSource:
                 raise self._patience.unavailable(last, self._start_timeout_s)
             await asyncio.sleep(min(0.1, left))
 
-    async def _asked(self, function: Callable[[], T]) -> T:
+    async def _ask(self, function: Callable[[], T]) -> T:
         """What a call gives in the thread of the clients."""
         thread = self._running
         try:
@@ -172,9 +172,9 @@ class KafkaTaskSource:
 
     async def _behind(self, places: Callable[[], tuple[dict[int, int], Marks, Marks]]) -> int:
         """How many messages lie between the places and the ends of their partitions."""
-        at, first, end = await self._asked(places)
+        at, first, end = await self._ask(places)
         if not at:
-            await self._asked(self._running.partitions)  # are the brokers there at all?
+            await self._ask(self._running.partitions)  # are the brokers there at all?
         total = 0
         for number, place in at.items():
             low = (await asyncio.wrap_future(first[number])).offset
@@ -286,7 +286,7 @@ class KafkaTaskSource:
             return
         waiter: Future[None] = Future()
         places = [(receipt.partition, receipt.offset, receipt.stamp) for receipt in receipts]
-        await self._asked(lambda: thread.settle(places, waiter))
+        await self._ask(lambda: thread.settle(places, waiter))
         try:
             await self._first(asyncio.wrap_future(waiter), _COMMIT_S)
         except (asyncio.CancelledError, ThreadGone):
@@ -373,30 +373,30 @@ class KafkaTaskSource:
         while True:
             thread = self._running
             try:
-                sent = asyncio.wrap_future(await self._asked(partial(thread.send, topic, messages)))
-                await self._acknowledged(thread, sent)
+                sent = asyncio.wrap_future(await self._ask(partial(thread.send, topic, messages)))
+                await self._await_delivery(thread, sent)
                 return
             except Exception as error:
                 if not is_kafka(error):
                     raise
-                if brokers.trouble_of(error) == "rows":
+                if brokers.error_kind(error) == "rows":
                     raise SerializationError(
                         f"Kafka does not take a message: {brokers.one_line(error)}"
                     ) from None
-                if brokers.trouble_of(error) == "topic":
+                if brokers.error_kind(error) == "topic":
                     raise brokers.no_topic(self._address, topic) from None
-                await self._asked(thread.new_producer)
+                await self._ask(thread.new_producer)
                 await self._patience.wait(error, tries)
 
-    async def _acknowledged(self, thread: KafkaThread, sent: asyncio.Future[None]) -> None:
+    async def _await_delivery(self, thread: KafkaThread, sent: asyncio.Future[None]) -> None:
         """Wait for it. The client itself would wait for absent brokers without a word."""
         await self._first(sent, _SILENCE_S)
         while not sent.done():
             try:
-                await self._patience.ask(lambda: self._asked(thread.partitions))
+                await self._patience.ask(lambda: self._ask(thread.partitions))
             except StoreUnavailableError:
                 # Nobody waits any more: what is not written by now must not be written later.
-                await self._asked(thread.purge)
+                await self._ask(thread.purge)
                 await asyncio.wait([sent])
                 if sent.exception() is not None:
                     raise

@@ -386,7 +386,7 @@ class KafkaThread:
                     self.arrived.append(message)
 
     def _on_error(self, error: Any) -> None:
-        if brokers.trouble_of(error) == "config" or (error.fatal() and self._producer is None):
+        if brokers.error_kind(error) == "config" or (error.fatal() and self._producer is None):
             self.refused = error
 
     def _leave(self) -> None:

@@ -14,10 +14,10 @@ from netspy.errors import ConfigError
 from netspy.policy.batch import FAILED, TODO, BatchRecord, TaskCounts
 from netspy.settings import load
 from netspy.sqlio.address import SqlAddress, mysql_address, read_url
-from netspy.sqlio.trouble import data_error
+from netspy.sqlio.errors import data_error
 from netspy.tasks.batch_store import BatchStore, FencedError, TableHolder, applies, task_columns
 from netspy.tasks.sql.schema import FENCE_SUFFIX, RECORD_SUFFIX, ensure_own_tables, index_ddl
-from netspy.tasks.sql.steps import SqlSteps, quoted
+from netspy.tasks.sql.steps import SqlSteps, quote_name
 from netspy.tasks.sql.tasks import DEFAULT_CHUNK, SqlTasks, utc
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class SqlBatchStore(BatchStore):
         return self._q(self.task_table + RECORD_SUFFIX)
 
     def _q(self, name: str) -> str:
-        return quoted(self._tasks.names.dialect, name)
+        return quote_name(self._tasks.names.dialect, name)
 
     def _latest(self, connection: Connection) -> BatchRecord | None:
         columns = ", ".join(map(self._q, BatchRecord.__dataclass_fields__))

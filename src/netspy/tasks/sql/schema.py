@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import ConfigError
-from netspy.sqlio.trouble import one_line, setup_error
-from netspy.tasks.sql.steps import quoted
+from netspy.sqlio.errors import one_line, setup_error
+from netspy.tasks.sql.steps import quote_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -79,14 +79,14 @@ def fence_columns(kind: str) -> dict[str, str]:
 
 def own_ddl(dialect: Dialect, table: str, columns: Mapping[str, str]) -> str:
     """CREATE TABLE of one of the store's own tables."""
-    lines = [f"  {quoted(dialect, name)} {kind}" for name, kind in columns.items()]
+    lines = [f"  {quote_name(dialect, name)} {kind}" for name, kind in columns.items()]
     return _create(dialect, table, lines)
 
 
 def _create(dialect: Dialect, table: str, lines: Sequence[str]) -> str:
     # Rows locked one by one need InnoDB whatever the server's default engine is.
     engine = " ENGINE=InnoDB" if dialect.kind == "mysql" else ""
-    return f"CREATE TABLE IF NOT EXISTS {quoted(dialect, table)} (\n" + ",\n".join(lines) + f"\n){engine}"
+    return f"CREATE TABLE IF NOT EXISTS {quote_name(dialect, table)} (\n" + ",\n".join(lines) + f"\n){engine}"
 
 
 def task_ddl(names: Names) -> str:
@@ -98,7 +98,7 @@ def task_ddl(names: Names) -> str:
     text = (
         f"CREATE TABLE {names.table} (\n"
         f"  {names.id} {id_type},\n"
-        f"  {quoted(names.dialect, 'url')} VARCHAR(2000) NOT NULL,\n"
+        f"  {quote_name(names.dialect, 'url')} VARCHAR(2000) NOT NULL,\n"
         f"  {names.state} SMALLINT NOT NULL DEFAULT 0,\n"
         f"  {names.time} {moment} NOT NULL DEFAULT CURRENT_TIMESTAMP{on_update}\n"
         f");\n{index_ddl(names)};"
@@ -108,7 +108,7 @@ def task_ddl(names: Names) -> str:
 
 def index_ddl(names: Names) -> str:
     """The index that serves claims, counts and the search for lost tasks."""
-    name = quoted(names.dialect, "netspy_batch_state")
+    name = quote_name(names.dialect, "netspy_batch_state")
     return f"CREATE INDEX {name} ON {names.table} ({names.state}, {names.time}, {names.id})"
 
 
@@ -119,7 +119,7 @@ def check_task_table(connection: Connection, names: Names, shown: str) -> TaskTa
     table, id_field, state_field, time_field = names.plain
     inspector = sqlalchemy.inspect(connection)
     by_name = {
-        _unescaped(column["name"], names.dialect): column for column in _task_columns(inspector, names, shown)
+        _unescape(column["name"], names.dialect): column for column in _task_columns(inspector, names, shown)
     }
     wanted = {
         "BATCH_TASK_ID_FIELD": id_field,
@@ -233,7 +233,7 @@ def _is_unique(inspector: Inspector, names: Names) -> bool:
     table, id_field, _, _ = names.plain
 
     def alone(columns: Sequence[str | None]) -> bool:
-        return [_unescaped(name or "", names.dialect) for name in columns] == [id_field]
+        return [_unescape(name or "", names.dialect) for name in columns] == [id_field]
 
     return (
         alone(inspector.get_pk_constraint(table)["constrained_columns"])
@@ -245,13 +245,13 @@ def _is_unique(inspector: Inspector, names: Names) -> bool:
 def _has_index(inspector: Inspector, names: Names) -> bool:
     table, _, state_field, time_field = names.plain
     return any(
-        [_unescaped(name or "", names.dialect) for name in index["column_names"][:2]]
+        [_unescape(name or "", names.dialect) for name in index["column_names"][:2]]
         == [state_field, time_field]
         for index in inspector.get_indexes(table)
     )
 
 
-def _unescaped(name: str, dialect: Dialect) -> str:
+def _unescape(name: str, dialect: Dialect) -> str:
     """SQLAlchemy reads MySQL's names out of SHOW CREATE TABLE and leaves their back-ticks doubled."""
     return name.replace("``", "`") if dialect.kind == "mysql" else name
 
@@ -300,17 +300,17 @@ def ensure_own_tables(steps: SqlSteps, record: str, fence: str) -> None:
                     f"{steps.address.shown}: the table {table!r} has no column {name!r}, so it is not the one that netspy "
                     f"keeps batches in; rename it, or make it anew:\n{ddl}"
                 )
-            add = f"ALTER TABLE {quoted(dialect, table)} ADD COLUMN {quoted(dialect, name)} {definition}"
+            add = f"ALTER TABLE {quote_name(dialect, table)} ADD COLUMN {quote_name(dialect, name)} {definition}"
             _do_or_find(steps, add, lambda table=table, name=name: name in _columns(steps, table))  # type: ignore[misc]
         if table == record:
             _check_record(found, record, steps)
     insert = (
-        f"INSERT INTO {quoted(dialect, fence)} ({quoted(dialect, 'id')}, {quoted(dialect, 'token')}) VALUES (1, 0)"  # noqa: S608 (quoted)
+        f"INSERT INTO {quote_name(dialect, fence)} ({quote_name(dialect, 'id')}, {quote_name(dialect, 'token')}) VALUES (1, 0)"  # noqa: S608 (quoted)
         f"{dialect.on_conflict(['id', 'token'], ['id'], 'nothing')}"
     )
 
     def fence_row(connection: Connection) -> None:
-        query = f"SELECT 1 FROM {quoted(dialect, fence)} WHERE {quoted(dialect, 'id')} = 1"  # noqa: S608 (quoted)
+        query = f"SELECT 1 FROM {quote_name(dialect, fence)} WHERE {quote_name(dialect, 'id')} = 1"  # noqa: S608 (quoted)
         if connection.exec_driver_sql(query, ()).first() is None:
             connection.exec_driver_sql(insert, ())
 

@@ -10,7 +10,7 @@ from netspy.policy.outage import OutageWatch
 from netspy.sqlio.address import SqlAddress, read_url
 from netspy.sqlio.dialects import Dialect, dialect_of
 from netspy.sqlio.engine import make_engine
-from netspy.sqlio.trouble import one_line, schema_error, setup_error, transient
+from netspy.sqlio.errors import one_line, schema_error, setup_error, transient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -159,10 +159,10 @@ class Names:
     ) -> None:
         self.dialect = dialect
         self.plain = (table, id_field, state_field, time_field)
-        self.table = quoted(dialect, table)
-        self.id = quoted(dialect, id_field)
-        self.state = quoted(dialect, state_field)
-        self.time = quoted(dialect, time_field)
+        self.table = quote_name(dialect, table)
+        self.id = quote_name(dialect, id_field)
+        self.state = quote_name(dialect, state_field)
+        self.time = quote_name(dialect, time_field)
         self.now = dialect.now
 
     def id_in(self, count: int) -> str:
@@ -175,7 +175,7 @@ class Names:
         return f"UPDATE {self.table} SET {self.state} = {state:d}, {self.time} = {self.now}"  # noqa: S608 (quoted)
 
 
-def quoted(dialect: Dialect, name: str) -> str:
+def quote_name(dialect: Dialect, name: str) -> str:
     """An identifier. Raises ConfigError for a name that no server can have."""
     try:
         return dialect.quote(name)

@@ -25,7 +25,7 @@ from netspy.policy.batch import DONE, FAILED, TODO
 from netspy.settings import Settings, hide_password, without_passwords
 from netspy.sqlio.address import SqlAddress, read_url
 from netspy.tasks.contract import Backlog, Task
-from netspy.tasks.sql.steps import SqlSteps, chunks, quoted
+from netspy.tasks.sql.steps import SqlSteps, chunks, quote_name
 from netspy.tasks.sql.tasks import SqlTasks
 from netspy.tasks.wire import token_of
 
@@ -184,7 +184,7 @@ class SqlTaskSource:
             names = self._tasks.names
             columns: tuple[str, ...]
             for columns, alike in groupby(rows, key=_columns):
-                named = [quoted(names.dialect, column) for column in columns]
+                named = [quote_name(names.dialect, column) for column in columns]
                 for piece in chunks(list(alike), _INSERTS):
                     marks = ", ".join([f"({', '.join([names.dialect.mark] * len(columns))})"] * len(piece))
                     statement = f"INSERT INTO {names.table} ({', '.join(named)}) VALUES {marks}"  # noqa: S608 (quoted)

@@ -51,7 +51,7 @@ async def test_a_stop_ends_the_waiting_for_a_table_that_is_away():
 async def test_at_the_start_the_stores_own_patience_is_all_there_is():
     on_table, env, _ = calls()
     with pytest.raises(StoreLostError):
-        await on_table.call(Away(1), insist=False)
+        await on_table.call(Away(1), retry_forever=False)
     assert env.alert == []
 
 

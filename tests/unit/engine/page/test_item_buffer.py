@@ -44,8 +44,8 @@ class Writer:
         at = [place for place, row in enumerate(batch) if row.data["n"] in self.refused]
         return SimpleNamespace(stored=len(batch) - len(at), failed=len(at), failed_at=at)
 
-    def hurry(self, deadline):
-        """Nothing to hurry."""
+    def shorten_deadline(self, deadline):
+        """No deadline to shorten."""
 
     async def close(self):
         """Nothing to close."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Leash:
+class DieWithParent:
     """A watcher beside a child: when this process is gone, however it ended, the child is killed.
 
     The watcher is a shell that waits for the end of a pipe of which only this process has the other end.

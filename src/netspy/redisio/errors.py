@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from netspy.errors import ConfigError, StoreUnavailableError
-from netspy.redisio.place import WrongPlaceError
+from netspy.redisio.location import WrongLocationError
 from netspy.settings import hide_password
 
-Trouble = Literal["away", "full", "config", "type"]
+ErrorKind = Literal["away", "full", "config", "type"]
 
 _AWAY = (
     "LOADING",
@@ -36,7 +36,7 @@ _CONFIG = (
 )
 
 
-def trouble_of(error: BaseException) -> Trouble | None:
+def error_kind(error: BaseException) -> ErrorKind | None:
     """What an exception of redis-py means.
 
     away: try again later; full: memory is at its limit; config: it will not get better by waiting (password, database
@@ -101,11 +101,11 @@ def is_tls_refusal(text: str) -> bool:
     return "SSL" in text and any(mark in text for mark in _TLS_REFUSALS)
 
 
-def _wrong_place(error: BaseException) -> WrongPlaceError | None:
+def _wrong_place(error: BaseException) -> WrongLocationError | None:
     """The WrongPlaceError that redis-py wrapped."""
     inner: BaseException | None = error
     while inner is not None:
-        if isinstance(inner, WrongPlaceError):
+        if isinstance(inner, WrongLocationError):
             return inner
         inner = inner.__cause__
     return None
@@ -151,14 +151,14 @@ def unusable(url: str, error: BaseException) -> ConfigError:
             "put the right user and password into REDIS_URL: redis://user:password@host:6379/0, percent-encoded "
             "where they hold characters such as # / @ (# is %23)"
         )
-    elif _redirected(error):
+    elif _is_redirection(error):
         remedy = "it is a node of a Redis Cluster: write redis+cluster://host:port,host:port"
     else:
         remedy = "check that REDIS_URL names a Redis server"
     return ConfigError(f"Redis at {hide_password(url)} refuses this program ({text}); {remedy}")
 
 
-def _redirected(error: BaseException) -> bool:
+def _is_redirection(error: BaseException) -> bool:
     from redis import exceptions as e
 
     return isinstance(error, e.AskError | e.ClusterCrossSlotError)

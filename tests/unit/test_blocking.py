@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from netspy.aside import SerialThread, Threads, in_thread
+from netspy.blocking import SerialThread, Threads, in_thread
 
 WHO: ContextVar[str] = ContextVar("who", default="nobody")
 
@@ -53,7 +53,7 @@ async def test_a_call_that_is_given_up_keeps_the_others_going():
 
 
 async def test_a_call_that_takes_long_is_told_once_and_one_that_does_not_is_not(monkeypatch):
-    monkeypatch.setattr("netspy.aside.SLOW_S", 0.05)
+    monkeypatch.setattr("netspy.blocking.SLOW_S", 0.05)
     go_on, told = threading.Event(), []
 
     def slow() -> None:
@@ -65,6 +65,6 @@ async def test_a_call_that_takes_long_is_told_once_and_one_that_does_not_is_not(
     monkeypatch.setattr(loop, "call_later", lambda *told: timers.append(real(*told)) or timers[-1])
     assert await in_thread(lambda: go_on.wait(20), slow=slow)
     assert told == [1]
-    monkeypatch.setattr("netspy.aside.SLOW_S", 600)
+    monkeypatch.setattr("netspy.blocking.SLOW_S", 600)
     assert await in_thread(lambda: "at once", slow=slow) == "at once"
     assert timers[1].cancelled()

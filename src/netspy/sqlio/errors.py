@@ -95,14 +95,14 @@ def transient(error: BaseException) -> bool:
     if isinstance(inner, sqlite3.Error):
         return isinstance(code, int) and code & 0xFF in _SQLITE_TRANSIENT
     if isinstance(code, int):
-        return code in _MYSQL_TRANSIENT or (code == 0 and _named(inner, "InterfaceError"))
+        return code in _MYSQL_TRANSIENT or (code == 0 and _has_name(inner, "InterfaceError"))
     if code:
         if code == "0A000":  # a prepared statement met a table that was changed meanwhile
             return "cached plan" in str(inner)
         return code not in _PG_NOT_TRANSIENT and (
             code in _PG_TRANSIENT or code.startswith(_PG_TRANSIENT_CLASSES)
         )
-    return _named(inner, "OperationalError", "InterfaceError") and not setup_error(error)
+    return _has_name(inner, "OperationalError", "InterfaceError") and not setup_error(error)
 
 
 def data_error(error: BaseException) -> bool:
@@ -117,15 +117,15 @@ def data_error(error: BaseException) -> bool:
         return isinstance(inner, sqlite3.DataError | sqlite3.ProgrammingError)
     if isinstance(code, int):
         return code in _MYSQL_DATA or (
-            code not in _MYSQL_TRANSIENT | _MYSQL_SCHEMA and _named(inner, "DataError", "IntegrityError")
+            code not in _MYSQL_TRANSIENT | _MYSQL_SCHEMA and _has_name(inner, "DataError", "IntegrityError")
         )
     if code == "0A000":  # the value can't be converted, e.g. NaN to a whole number
         return not transient(error)
     if code:
         return code in _PG_DATA or code.startswith(_PG_DATA_CLASSES)
-    if _named(inner, "ProgrammingError"):
+    if _has_name(inner, "ProgrammingError"):
         return "cannot adapt type" in str(inner)  # psycopg, about a Python type
-    return _named(inner, "DataError", "IntegrityError")
+    return _has_name(inner, "DataError", "IntegrityError")
 
 
 def schema_error(error: BaseException) -> bool:
@@ -150,7 +150,7 @@ def setup_error(error: BaseException) -> bool:
     if code:
         return code.startswith(_PG_SETUP_CLASSES) or code == "42501"
     # A connection that psycopg could not make carries no code, only the server's text.
-    return _named(inner, "OperationalError") and any(word in str(inner) for word in _PG_SETUP_WORDS)
+    return _has_name(inner, "OperationalError") and any(word in str(inner) for word in _PG_SETUP_WORDS)
 
 
 def lost_race(error: BaseException) -> bool:
@@ -213,6 +213,6 @@ def error_code(error: BaseException) -> int | str | None:
     return state if isinstance(state, str) else None
 
 
-def _named(error: BaseException, *names: str) -> bool:
+def _has_name(error: BaseException, *names: str) -> bool:
     # By name (PEP 249): the drivers need not be installed, or imported, to be recognised.
     return any(kind.__name__ in names for kind in type(error).__mro__)

@@ -51,7 +51,7 @@ async def in_thread(call: Callable[[], Any], *, slow: Callable[[], None] | None 
     """
     context = copy_context()
     future, job = _job(lambda: context.run(call))
-    threading.Thread(target=job, name="netspy-aside", daemon=True).start()
+    threading.Thread(target=job, name="netspy-blocking", daemon=True).start()
     timer = asyncio.get_running_loop().call_later(SLOW_S, slow) if slow is not None else None
     try:
         return await future

@@ -18,7 +18,7 @@ _moves: Counter[tuple[Any, ...]] = Counter()
 """How often a server of this process turned out to be elsewhere, by what its place is asked with."""
 
 
-class WrongPlaceError(Exception):
+class WrongLocationError(Exception):
     """The address leads to no server of ours, and waiting won't help. The text says what to do."""
 
 
@@ -29,7 +29,7 @@ class Ask(NamedTuple):
     command: tuple[str, ...]
 
 
-class Place:
+class ServerLocation:
     """The place of one client's server, shared by its connections.
 
     `generation` rises whenever the server turned out to be elsewhere: connections of an earlier one are replaced
@@ -133,12 +133,12 @@ class Place:
         kind = self.address.kind
         if unknowing and kind == "sentinel":
             host, port = unknowing[0]
-            return WrongPlaceError(
+            return WrongLocationError(
                 f"the sentinel {host}:{port} knows no service {self.address.service!r}; REDIS_URL names it after the "
                 "hosts, as `sentinel monitor` does"
             )
         if refused:
-            return WrongPlaceError(refused)
+            return WrongLocationError(refused)
         if unknowing:
             return f"no node of the cluster serves slot {self.slot} just now"
         whom = "sentinel" if kind == "sentinel" else "cluster node"

@@ -46,7 +46,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Packed).decode
 
 
-def write(packed: Packed, shown: object) -> bytes:
+def encode(packed: Packed, shown: object) -> bytes:
     """The JSON. `shown` is the request, for errors. Raises SerializationError naming the key at fault."""
     if packed.k or packed.q or packed.x or packed.o:
         _lift(packed, codec.is_plain)
@@ -60,10 +60,10 @@ def write(packed: Packed, shown: object) -> bytes:
             raise SerializationError(
                 f"{shown!r} has a lone surrogate in its URL, method or a name"
             ) from error
-    return data if len(data) <= codec.MAX_BYTES else codec.bounded(data, repr(shown))
+    return data if len(data) <= codec.MAX_BYTES else codec.check_size(data, repr(shown))
 
 
-def read(data: bytes) -> Packed:
+def decode(data: bytes) -> Packed:
     """The inverse of `write`. Raises SerializationError for anything else, and for another version."""
     if len(data) > codec.MAX_BYTES:
         raise SerializationError(f"a request of {len(data):,} bytes is over the limit of {codec.MAX_BYTES:,}")
@@ -81,18 +81,18 @@ def read(data: bytes) -> Packed:
 def _lift(packed: Packed, plain: Callable[[Any], bool]) -> None:
     """Tag what JSON would change."""
     if packed.k is not None and not plain(packed.k):
-        packed.k = codec.lift(packed.k, "cb_kwargs")
+        packed.k = codec.tag(packed.k, "cb_kwargs")
     if packed.q is not None and not plain(packed.q):
-        packed.q = codec.lift(packed.q, "requests_kwargs")
+        packed.q = codec.tag(packed.q, "requests_kwargs")
     if packed.x is not None and not plain(packed.x):
-        packed.x = codec.lift(packed.x, "custom")
+        packed.x = codec.tag(packed.x, "custom")
     if packed.o is not None and not plain(packed.o):
-        packed.o = codec.lift(packed.o, "request")
+        packed.o = codec.tag(packed.o, "request")
 
 
 def _lower(packed: Packed) -> None:
     """Read the tags again."""
-    parts = [codec.lower(part) for part in (packed.k, packed.q, packed.x, packed.o)]
+    parts = [codec.untag(part) for part in (packed.k, packed.q, packed.x, packed.o)]
     if not all(part is None or type(part) is dict for part in parts):
         raise msgspec.DecodeError("k, q, x and o are objects")
     packed.k, packed.q, packed.x, packed.o = parts
