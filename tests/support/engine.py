@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
+from types import SimpleNamespace
+
+from netspy.engine.control import Control, NodeGauge
 from netspy.engine.env import Env
-from netspy.messages.entry import Lease
+from netspy.engine.finish import FinishWatch
+from netspy.engine.leases.held import HeldLeases
+from netspy.engine.leases.outbox import Outbox
+from netspy.engine.leases.site_slots import SiteSlots
+from netspy.engine.page.callbacks import Callbacks, Hooks
+from netspy.engine.page.item_buffer import ItemBuffer
+from netspy.engine.page.outcome import PageOutcome
+from netspy.engine.page.output import OutputCollector
+from netspy.engine.page.threads import CallbackPool
+from netspy.engine.page.user_code import UserCode
+from netspy.engine.parts import Parts, TaskParts
+from netspy.engine.seeding import SeedCoordinator, Seeder
+from netspy.engine.tasks.requests import TaskRequests
+from netspy.frontier.memory.frontier import MemoryFrontier
+from netspy.messages.entry import Lease, NewEntry
 from netspy.messages.request import Request
 from netspy.observe.counters import Counters
 from netspy.observe.throttle import ThrottledLog
+from netspy.policy.politeness import Politeness
 from netspy.settings import Settings
 from netspy.tasks.master_lock import NotMasterError
 from netspy.testing.clock import FakeClock
@@ -152,3 +172,269 @@ class FakeBatchQueue:
     async def live_ids(self, batch):
         yield [task_id for of, _, task_id, _ in self.pushed if of == batch]
         yield list(self.live)
+
+
+# -- node
+
+
+async def until(condition, *, within_s=20):
+    """Let the loop, and other threads, go on until `condition()`."""
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+class TurningControl(Control):
+    """Waits by turning the clock: `waits` has the seconds of each wait. At the end of a wait the next of `steps` is
+    called; when none is left the node is told to stop.
+    """
+
+    def __init__(self, env, *steps):
+        super().__init__(env.log)
+        self._clock, self._steps = env.clock, list(steps)
+        self.waits = []
+
+    async def changed(self, within_s):
+        if await super().changed(0.0):
+            return True
+        self.waits.append(round(within_s, 6))
+        if not self._steps:
+            self.stop("the test is over")
+            return True
+        self._steps.pop(0)()
+        if await super().changed(0.0):
+            return True
+        self._clock.advance(max(within_s, 0.0))
+        return False
+
+
+class Spider:
+    """The user's spider as the engine sees it: no seeds, no hooks. Its requests need no download."""
+
+    name = "shop"
+
+    def start_requests(self):
+        return ()
+
+    def request_from_seed(self, url):
+        return Request(url, auto_request=False)
+
+    def task_requests(self, task):
+        return f"http://a.example/{task}"
+
+    def request_from_task(self, value, task):
+        return self.request_from_seed(value) if isinstance(value, str) else value
+
+    def download_midware(self, request):
+        """No hook."""
+
+    def validate(self, request, response):
+        """No hook."""
+
+    def failed_request(self, request, response):
+        """No hook."""
+
+    def exception_request(self, request, response, exception):
+        """No hook."""
+
+    def start_callback(self):
+        """No hook."""
+
+    def end_callback(self):
+        """No hook."""
+
+    def on_alert(self, kind, message):
+        """No hook."""
+
+
+class Rows:
+    """A store of items: keeps the rows' data. `gate` holds writing up, `waited_for` names pipelines that are away."""
+
+    def __init__(self, told=None):
+        self.told = [] if told is None else told
+        self.stored = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.waited_for = []
+
+    async def write(self, batch):
+        await self.gate.wait()
+        self.told.append("items stored")
+        self.stored += [row.data for row in batch]
+        return SimpleNamespace(stored=len(batch), failed=0, failed_at=())
+
+    async def refuse(self, rows):
+        """Nothing is refused here."""
+
+    def shorten_deadline(self, deadline):
+        """No deadline to shorten."""
+
+    async def close(self):
+        self.told.append("pipelines closed")
+
+
+class NoDownloader:
+    """A downloader that nobody should ask."""
+
+    def __init__(self, told=None):
+        self.told = [] if told is None else told
+
+    async def fetch(self, request):
+        raise AssertionError(f"{request.url} was to be downloaded")
+
+    async def close(self):
+        self.told.append("downloader closed")
+
+
+class Gated(MemoryFrontier):
+    """A memory frontier that notes what is asked of it, and can be held up: `gates["claim"].clear()`."""
+
+    def __init__(self, told=None, **keywords):
+        super().__init__(**keywords)
+        self.told = [] if told is None else told
+        self.limits = []
+        self.gates = defaultdict(_open_gate)
+
+    async def _asked(self, name):
+        self.told.append(name)
+        await self.gates[name].wait()
+
+    async def claim(self, limit, **keywords):
+        self.limits.append(limit)
+        await self._asked("claim")
+        return await super().claim(limit, **keywords)
+
+    async def put(self, entries, **keywords):
+        await self._asked("put")
+        return await super().put(entries, **keywords)
+
+    async def settle(self, settlements):
+        await self._asked("settle")
+        return await super().settle(settlements)
+
+    async def release(self, leases):
+        await self._asked("release")
+        return await super().release(leases)
+
+    async def counts(self):
+        await self._asked("counts")
+        return await super().counts()
+
+    async def seed_acquire(self):
+        await self._asked("seed_acquire")
+        return await super().seed_acquire()
+
+    async def close(self):
+        await self._asked("frontier closed")
+
+
+def _open_gate():
+    gate = asyncio.Event()
+    gate.set()
+    return gate
+
+
+def entries_of(*urls, **fields):
+    """Requests for these pages as new entries of a frontier in memory."""
+    requests = [Request(url, **{"auto_request": False} | fields) for url in urls]
+    return [NewEntry(one, one.digest(None), one.priority, one.site) for one in requests]
+
+
+class Bench:
+    """The real parts that a part of a node is built from, each as `Components` makes it, none started. Made on the loop."""
+
+    def __init__(self, spider=None, *, frontier=None, control=None, **settings):
+        self.spider = Spider() if spider is None else spider
+        self.env = env = env_of(**settings)
+        self.control = control(env) if control is not None else Control(env.log)
+        self.clock, self.log, self.counters = env.clock, env.log, env.counters
+        self.held = HeldLeases(env.counters, env.log)
+        self.gauge = NodeGauge()
+        self.failed = []
+        self.frontier = frontier or Gated(clock=env.clock, on_failed=self.failed.append)
+        self.slots = SiteSlots(Politeness(env.settings), clock=env.clock, jitter=env.jitter)
+        self.rows = Rows()
+        self.items = ItemBuffer(env, self.control, self.rows, None)
+        self.outbox = Outbox(env, self.control, self.frontier, self.held)
+        self.callbacks = Callbacks(self.spider, framework=Spider)
+        self.collector = OutputCollector(env, self.callbacks)
+        self._pool = None
+
+    @property
+    def pool(self):
+        """The threads for plain user code; they end when the loop's pool is closed."""
+        if self._pool is None:
+            self._pool = CallbackPool(maximum=4)
+        return self._pool
+
+    def seeder(self):
+        return Seeder(
+            self.env, self.spider, self.frontier, self.outbox, self.items, self.collector, self.gauge
+        )
+
+    def seeding(self, **keywords):
+        return SeedCoordinator(
+            self.env,
+            self.control,
+            self.gauge,
+            self.frontier,
+            keywords.pop("make_seeder", self.seeder),
+            **keywords,
+        )
+
+    def finish(self, *, seeding=None, feeder=None, elapsed_s=lambda: 0.0, **keywords):
+        return FinishWatch(
+            self.env,
+            self.control,
+            self.gauge,
+            self.frontier,
+            seeding or self.seeding(),
+            feeder,
+            waiting_in=(self.slots, self.outbox, self.items),
+            elapsed_s=elapsed_s,
+            **keywords,
+        )
+
+    def outcome(self):
+        hooks = Hooks(self.spider, Spider)
+        code = UserCode(self.env, self.pool, self.callbacks, hooks, self.collector, self.outbox, self.items)
+        return PageOutcome(self.env, self.control, self.slots, code, self.outbox)
+
+    def task_requests(self, tasks):
+        return TaskRequests(
+            self.env, self.control, self.gauge, tasks, self.outbox, self.items, self.collector, self.pool
+        )
+
+    async def seeded(self):
+        """The frontier has been seeded; by nobody who is here."""
+        grant = await self.frontier.seed_acquire()
+        assert await self.frontier.seed_finish(grant.token)
+
+    async def close(self):
+        """End what was started."""
+        self.control.leaving = True
+        await self.outbox.stop()
+        await self.items.stop()
+        if self._pool is not None:
+            self._pool.close()
+
+
+def tasks_of(spider, source, **changes):
+    """The task side of a spider whose tasks come from `source`."""
+    given = {
+        "spider": spider, "source": source, "adopt": getattr(source, "adopt", None), "fetch": None,
+        "closing": lambda _value: None, "ended": None, "salt": lambda _token: b"", "doers": {},
+    }  # fmt: skip
+    return TaskParts(**given | changes)
+
+
+def parts_of(spider=None, env=None, **changes):
+    """What a node is put together from: in memory, nothing to download, rows kept in `writer.stored`."""
+    env = env or env_of()
+    given = {
+        "spider": spider or Spider(), "base": Spider, "settings": env.settings, "frontier": Gated(), "keeper": None,
+        "make_downloader": NoDownloader, "middlewares": (), "writer": Rows(), "item_filter": None,
+        "counters": env.counters, "logger": env.log, "alert": env.alert, "shared": False, "ignore": None,
+        "keep_alive": False, "observe": None, "observe_every_s": 0.0,
+    }  # fmt: skip
+    return Parts(**given | changes)

@@ -58,7 +58,7 @@ class Claimer:
         self._items = items
         self._outbox = outbox
         self._finish = finish
-        self._suspects = Suspects(held, settings.HEARTBEAT_STALE)
+        self._suspects = Suspects(held, settings.HEARTBEAT_STALE, clock=env.clock, lot=env.jitter)
         self._free = asyncio.Event()
         self._free.set()
         self._claiming = asyncio.Lock()

@@ -15,25 +15,23 @@ from netspy.engine.env import Env
 from netspy.engine.parts import Parts
 from netspy.errors import NetspyError, StoreLostError
 
-_GRACE_S = 1.0  # for what is just being said; nothing is half done when it is cut off
 
-
-async def unless_stopped(opening: Awaitable[Any], control: Control) -> bool:
+async def unless_stopped(opening: Awaitable[Any], control: Control, *, grace_s: float = 1.0) -> bool:
     """Await `opening`; True when it came to its end. False when a stop has begun before: it is cut off soon after.
 
-    Raises what `opening` raises, unless a stop has begun and the error says that a store is away.
+    `grace_s`: for what is just being said; nothing is half done when it is cut off. Raises what `opening` raises, unless a
+    stop has begun and the error says that a store is away.
     """
     task = asyncio.ensure_future(opening)
     stopping = asyncio.ensure_future(control.stopped())
     try:
         await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            await asyncio.wait({task}, timeout=_GRACE_S)
+            await asyncio.wait({task}, timeout=grace_s)
         if not task.done():
             task.cancel()
-            await asyncio.wait(
-                {task}, timeout=_GRACE_S
-            )  # for closing connections; then whoever waits is left behind
+            # For closing connections; then whoever waits is left behind.
+            await asyncio.wait({task}, timeout=grace_s)
             return False
         try:
             task.result()
@@ -68,14 +66,17 @@ class Shutdown:
         control: Control,
         components: Components,
         loops: Sequence[asyncio.Task[Any]],
+        *,
+        grace_s: float = 0.5,
     ) -> None:
-        """`loops`: the node's own tasks, which end at once."""
+        """`loops`: the node's own tasks, which end at once. `grace_s`: what a step gets at least."""
         self._parts = parts
         self._log = env.log
         self._throttled = env.throttled
         self._control = control
         self._components = components
         self._loops = loops
+        self._grace_s = grace_s
         self._aborted = control.ended is None or control.ended.outcome == "store_lost"
         self._deadline = time.monotonic() + env.settings.SPIDER_STOP_TIMEOUT
 
@@ -100,11 +101,12 @@ class Shutdown:
         await self._close(answers=answers)
 
     async def _bounded(
-        self, work: Awaitable[Any], until: float, otherwise: str, *, at_least_s: float = 0.5
+        self, work: Awaitable[Any], until: float, otherwise: str, *, at_least_s: float | None = None
     ) -> bool:
         """Await, but not past `until`: a stop is always bounded. True when it came to its end."""
         try:
-            async with asyncio.timeout(max(until - time.monotonic(), at_least_s)):
+            least_s = self._grace_s if at_least_s is None else at_least_s
+            async with asyncio.timeout(max(until - time.monotonic(), least_s)):
                 await work
             return True
         except TimeoutError:
@@ -170,14 +172,14 @@ class Shutdown:
         # Whatever is still held now has not been settled: it goes back, its items will come again.
         outbox.release(self._components.held.snapshot())
         late = "the store did not take all releases in time; leases run out by themselves"
-        return await self._bounded(outbox.drained(), self._deadline + 0.5, late)
+        return await self._bounded(outbox.drained(), self._deadline + self._grace_s, late)
 
     async def _close(self, *, answers: bool) -> None:
         """`answers`: the store does, so that it may be asked once more. One that doesn't gets a short goodbye."""
-        parts, components, end = self._parts, self._components, self._deadline + 1.0
+        parts, components, end = self._parts, self._components, self._deadline + 2 * self._grace_s
         store_end = end if answers or self._aborted else time.monotonic()
         late = "end_callback did not end in time"
-        await self._bounded(components.call_hook("end_callback"), self._deadline + 0.5, late)
+        await self._bounded(components.call_hook("end_callback"), self._deadline + self._grace_s, late)
         await self._bounded(components.fetcher.close(), end, "middlewares did not close in time")
         await self._bounded(parts.writer.close(), end, "pipelines did not close in time")
         await self._bounded(components.downloader.close(), end, "the downloader did not close in time")

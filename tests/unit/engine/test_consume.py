@@ -20,7 +20,7 @@ class Result(NamedTuple):
 class Writer:
     """Keeps rows. `trouble` is raised instead, once or `for_ever`; `gate` is waited for before."""
 
-    waiting = None
+    waited_for = ()
 
     def __init__(self):
         self.rows = []

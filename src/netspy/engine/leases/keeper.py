@@ -55,6 +55,7 @@ class LeaseKeeper(threading.Thread):
         self._control = control
         self._settings = env.settings
         self._log = env.log
+        self._clock = env.clock
         self._renew_below_s = LeaseTimes.of(env.settings).renew_below_s
         self._held = held
         self._gauge = gauge
@@ -66,10 +67,10 @@ class LeaseKeeper(threading.Thread):
         self._loop_thread = threading.get_ident()
         self._ending = threading.Event()
         self._last_history: str | None = None
-        self._last_reconcile = time.monotonic()
+        self._last_reconcile = env.clock()
         self._pausing: Future[None] | None = None
         self._away = False
-        self._loop_seen = time.monotonic()
+        self._loop_seen = env.clock()
         self._loop_warned = False
         self._watching = False  # from the loop's first sign of life to the node's leaving
 
@@ -160,7 +161,7 @@ class LeaseKeeper(threading.Thread):
         self._reconcile_if_due()
 
     def _renew(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if now - self._loop_seen > self._settings.SPIDER_TASK_MAX_SECONDS:
             return  # a loop that hangs for good must not hold its requests for ever
         due = self._held.due(now + self._renew_below_s)
@@ -199,7 +200,7 @@ class LeaseKeeper(threading.Thread):
 
     def _reconcile_if_due(self) -> None:
         history = self._history()
-        now = time.monotonic()
+        now = self._clock()
         changed = self._last_history is not None and history != self._last_history
         if not changed and now - self._last_reconcile < _RECONCILE_EVERY_S:
             self._last_history = history
@@ -234,7 +235,7 @@ class LeaseKeeper(threading.Thread):
 
     def loop_alive(self) -> None:
         """Called on the loop now and then."""
-        self._loop_seen = time.monotonic()
+        self._loop_seen = self._clock()
         self._loop_warned = False
         self._watching = True
 
@@ -243,7 +244,7 @@ class LeaseKeeper(threading.Thread):
         self._watching = False
 
     def _watch_loop(self) -> None:
-        silent = time.monotonic() - self._loop_seen
+        silent = self._clock() - self._loop_seen
         if silent < _LOOP_BLOCKED_S or self._loop_warned or not self._watching:
             return
         self._loop_warned = True

@@ -1,0 +1,290 @@
+"""Drawing start_requests: every seed that was yielded is handed over, and never do two draw at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextvars import ContextVar
+
+import pytest
+
+from netspy.frontier.contract import SeedsLostError
+from netspy.messages.request import Request
+from netspy.testing.clock import FakeClock
+from support.engine import Gated, Spider, until
+
+TTL_S = 10.0
+
+
+def url(n):
+    return f"http://a.example/{n}"
+
+
+def spider_of(function):
+    """A spider whose start_requests is this one."""
+
+    class Seeding(Spider):
+        start_requests = function
+
+    return Seeding()
+
+
+def three(_self):
+    return [url(0), Request(url(1)), url(2)]
+
+
+def plain(_self):
+    yield from three(None)
+
+
+async def awaited(_self):
+    await asyncio.sleep(0)
+    return three(None)
+
+
+async def agen(_self):
+    for seed in three(None):
+        yield seed
+
+
+@pytest.fixture
+def seeding(bench):
+    """A bench with its seeder, the outbox writing; `b.grant` is the lock it has."""
+
+    async def make(function, *, frontier=None, **settings):
+        b = bench(spider_of(function), frontier=frontier, **settings)
+        b.outbox.start()
+        b.seeder = b.seeder()
+        b.grant = await b.frontier.seed_acquire()
+        return b
+
+    return make
+
+
+@pytest.mark.parametrize("function", [three, plain, awaited, agen])
+async def test_start_requests_may_be_written_in_any_way_and_every_seed_arrives(seeding, function):
+    b = await seeding(function)
+    assert await b.seeder.run(b.grant)
+    counts = await b.frontier.counts()
+    assert (counts.queued, counts.seed, b.seeder.seeds) == (3, "seeded", 3)
+    assert not [thread for thread in threading.enumerate() if thread.name == "netspy-seeding"]
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_items_of_the_seeding_are_kept_too(seeding, kind):
+    async def asynchronous(_self):
+        yield {"n": 1}
+
+    b = await seeding((lambda _self: [{"n": 1}]) if kind == "plain" else asynchronous)
+    assert await b.seeder.run(b.grant)
+    assert len(b.items) == 1
+
+
+def breaks(_self):
+    yield url(0)
+    yield url(1)
+    raise OSError("no list of shops")
+
+
+async def breaks_async(_self):
+    for value in breaks(None):
+        yield value
+
+
+@pytest.mark.parametrize("function", [breaks, breaks_async])
+async def test_when_start_requests_raises_what_it_had_yielded_is_handed_over_and_the_seeding_has_failed(
+    seeding, function
+):
+    b = await seeding(function)
+    assert not await b.seeder.run(b.grant)
+    counts = await b.frontier.counts()
+    assert (counts.queued, counts.seed) == (2, "failed")
+    assert counts.seed_detail == b.seeder.error
+    assert "test_seeder.py:" in b.seeder.error
+    assert "OSError: no list of shops" in b.seeder.error
+    assert "after 2 seed(s); what was yielded is crawled" in b.log
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_start_requests_that_returns_nothing_is_a_mistake_and_not_an_empty_run(seeding, kind):
+    async def asynchronous(_self):
+        return None
+
+    b = await seeding((lambda _self: None) if kind == "plain" else asynchronous)
+    assert not await b.seeder.run(b.grant)
+    assert "start_requests returned None; yield requests from it" in b.seeder.error
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_a_seeder_whose_lock_another_has_hands_over_no_more_and_says_nothing_of_the_end(seeding, kind):
+    gate, agate = threading.Event(), asyncio.Event()
+
+    def slow(_self):
+        yield url(0)
+        gate.wait(20)
+        yield url(1)
+
+    async def slow_async(_self):
+        yield url(0)
+        await agate.wait()
+        yield url(1)
+
+    clock = FakeClock()
+    b = await seeding(
+        slow if kind == "plain" else slow_async, frontier=Gated(clock=clock, seeding_ttl_s=TTL_S)
+    )
+    running = asyncio.create_task(b.seeder.run(b.grant))
+    if kind == "plain":
+        await until(lambda: b.seeder.seeds == 1)
+    clock.advance(TTL_S + 1)
+    assert (await b.frontier.seed_acquire()).token, "another node"
+    gate.set()
+    agate.set()
+    assert not await running
+    assert "another node took over the seeding" in b.log
+    assert (await b.frontier.counts()).seed == "seeding", "the other one's"
+
+
+async def test_a_lock_that_cannot_be_renewed_ends_the_drawing(seeding):
+    drawn, gate = [], threading.Event()
+
+    def endless(_self):
+        while True:
+            drawn.append(url(len(drawn)))
+            yield drawn[-1]
+            gate.wait(20)
+
+    clock = FakeClock()
+    b = await seeding(endless, frontier=Gated(clock=clock, seeding_ttl_s=TTL_S), SPIDER_SEEDING_TTL=0.04)
+    running = asyncio.create_task(b.seeder.run(b.grant))
+    await until(lambda: b.seeder.seeds == 1)
+    clock.advance(TTL_S + 1)
+    assert (await b.frontier.seed_acquire()).token, "another node"
+    await until(lambda: b.seeder._stop)
+    gate.set()
+    assert not await running
+    assert b.seeder.seeds == 1
+
+
+class Forgetful(Gated):
+    """Goes back to an earlier state at the first put of seeds."""
+
+    def __init__(self):
+        super().__init__()
+        self.renewed = 0
+
+    async def put(self, entries, **keywords):
+        await self._asked("put")
+        raise SeedsLostError("the store went back")
+
+    async def seed_renew(self, token):
+        self.renewed += 1
+        return True
+
+
+async def test_when_seeds_are_lost_start_requests_comes_to_rest_before_it_is_said(seeding):
+    gate, rested = threading.Event(), []
+
+    def slow(_self):
+        yield url(0)
+        gate.wait(20)
+        rested.append(True)
+        yield url(1)
+
+    b = await seeding(slow, frontier=Forgetful(), SPIDER_SEEDING_TTL=0.04)
+    running = asyncio.create_task(b.seeder.run(b.grant))
+    await until(lambda: "put" in b.frontier.told)
+    renewed = b.frontier.renewed
+    await until(lambda: b.frontier.renewed >= renewed + 2)
+    assert not running.done(), "the lock is renewed while the thread is in start_requests"
+    gate.set()
+    with pytest.raises(SeedsLostError):
+        await running
+    assert rested
+
+
+async def test_a_node_that_leaves_does_not_wait_for_a_start_requests_whose_seeds_are_lost(seeding):
+    gate = threading.Event()
+
+    def hangs(_self):
+        yield url(0)
+        gate.wait(20)
+
+    b = await seeding(hangs, frontier=Forgetful())
+    b.frontier.gates["put"].clear()
+    running = asyncio.create_task(b.seeder.run(b.grant))
+    await until(lambda: "put" in b.frontier.told)
+    b.seeder.stop()
+    b.frontier.gates["put"].set()
+    with pytest.raises(SeedsLostError):
+        await running
+    assert not gate.is_set()
+    gate.set()
+
+
+async def test_drawing_pauses_while_enough_requests_are_queued(seeding):
+    drawn = []
+
+    async def many(_self):
+        for n in range(1200):
+            drawn.append(n)
+            yield url(n)
+
+    b = await seeding(many, SPIDER_SEED_AHEAD=100)
+    b.gauge.on_count(100)
+    running = asyncio.create_task(b.seeder.run(b.grant))
+    await until(lambda: b.seeder.seeds)
+    assert (b.seeder.seeds, len(drawn)) == (500, 500)
+    b.gauge.on_count(99)
+    assert await running
+    assert (await b.frontier.counts()).queued == 1200
+
+
+async def test_a_plain_start_requests_runs_ahead_by_no_more_than_a_buffer(seeding):
+    drawn = []
+
+    def many(_self):
+        for n in range(9000):
+            drawn.append(n)
+            yield url(n)
+
+    b = await seeding(many, SPIDER_SEED_AHEAD=100)
+    b.gauge.on_count(100)
+    running = asyncio.create_task(b.seeder.run(b.grant))
+    await until(lambda: b.seeder.seeds and b.seeder._size >= 2000)
+    assert len(drawn) <= b.seeder.seeds + 2001
+    b.gauge.on_count(0)
+    assert await running
+    assert (await b.frontier.counts()).queued == 9000
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_a_stop_hands_over_what_was_drawn_and_leaves_the_lock_to_run_out(seeding, kind):
+    def endless(_self):
+        n = 0
+        while True:
+            yield url(n)
+            n += 1
+
+    async def endless_async(_self):
+        for seed in endless(None):
+            yield seed
+            await asyncio.sleep(0)
+
+    b = await seeding(endless if kind == "plain" else endless_async)
+    running = asyncio.create_task(b.seeder.run(b.grant))
+    await until(lambda: b.seeder.seeds)
+    b.seeder.stop()
+    assert not await running
+    counts = await b.frontier.counts()
+    assert (counts.queued, counts.seed) == (b.seeder.seeds, "seeding")
+
+
+async def test_a_plain_start_requests_sees_the_context_that_the_seeder_was_made_in(seeding):
+    who = ContextVar("who")
+    who.set("made")
+    b = await seeding(lambda _self: [url(who.get())])
+    who.set("changed")
+    assert await b.seeder.run(b.grant)
+    [(request, _)] = b.frontier.snapshot()
+    assert request.url == url("made")
