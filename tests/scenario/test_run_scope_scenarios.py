@@ -250,6 +250,8 @@ def test_a_filling_filter_is_told_once_for_the_whole_cluster_and_a_full_one_once
     env = {
         "NETSPY_DEDUP_INITIAL_CAPACITY": "60",
         "NETSPY_DEDUP_MAX_LAYERS": "2",
+        # Far below full: the links of several pages come in one call, and must not lead past both marks at once.
+        "NETSPY_DEDUP_WARN_FILL_RATE": "0.4",
         "PAGES": "20",
         "NETSPY_SPIDER_THREAD_COUNT": "4",
     }
