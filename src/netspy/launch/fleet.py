@@ -21,7 +21,7 @@ from netspy.assembly.contract import SharedSpider
 from netspy.errors import ConfigError
 from netspy.launch.child import STOP_SIGNALS, Child, Lifeline, fork
 from netspy.launch.observer import run_id_of
-from netspy.launch.output import Relay
+from netspy.launch.output import OutputMultiplexer
 from netspy.launch.signals import ExitSignals, StopRequested, raise_on_stop_signal
 from netspy.launch.watch import Watch
 from netspy.observe import log
@@ -85,7 +85,7 @@ def run_fleet(spider: SharedSpider, processes: int, exit_signals: ExitSignals | 
         with _Signals(children, exit_signals).passed_on() as signals:
             lifeline = Lifeline()
             _start(children, spider, processes, lifeline)
-            relay = Relay(
+            relay = OutputMultiplexer(
                 [(c.out, "stdout") for c in children] + [(c.err, "stderr") for c in children],
                 rows=writes_stdout(spider.pipelines or settings.ITEM_PIPELINES),
             )

@@ -16,7 +16,7 @@ LONGEST_LINE = 65536
 _SLICE_S = 0.1
 
 
-class Relay(threading.Thread):
+class OutputMultiplexer(threading.Thread):
     """Reads pipes until all of them are closed and writes what comes to this process's stdout or stderr.
 
     Only whole lines are passed on, so lines of several nodes don't mix. Whoever reads our own output may leave
@@ -29,7 +29,7 @@ class Relay(threading.Thread):
         self.rows = rows
         self._rounds = 0
         self._passing_on = False
-        super().__init__(name="netspy-relay", daemon=True)
+        super().__init__(name="netspy-output", daemon=True)
         self._selector = selectors.DefaultSelector()
         self._parts: dict[int, bytearray] = {}
         self._targets: dict[int, str] = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from netspy.errors import ConfigError, ItemError, PipelineError, RowsFailedError
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.errors import UnavailableError
-from netspy.pipelines.relational.lossy import blunt
+from netspy.pipelines.relational.lossy import lossy_column
 from netspy.pipelines.relational.plan import Shape, by_key, chars, chunks, in_order, packet_bytes, repeats
 from netspy.pipelines.relational.rows import bound_rows
 from netspy.pipelines.relational.tables import Tables
@@ -222,15 +222,15 @@ class SqlPipeline(BasePipeline):
         for shape in shapes:
             for at, name in enumerate(shape.columns):
                 found = table.column(name)
-                dulled = blunt(table.kind, found) if found is not None else None
-                if found is None or dulled is None or (table.name, name) in self._told:
+                lossy = lossy_column(table.kind, found) if found is not None else None
+                if found is None or lossy is None or (table.name, name) in self._told:
                     continue
-                lost = next((v for line in shape.lines if dulled.drops(v := line.values[at])), None)
+                lost = next((v for line in shape.lines if lossy.drops(v := line.values[at])), None)
                 if lost is not None:
                     self._told.add((table.name, name))
                     self._tables.say_once(
                         ("drops", table.name, name),
-                        f"table {table.name!r}: column {name!r} ({found.declared}) {dulled.text} (here {lost!s:.60})",
+                        f"table {table.name!r}: column {name!r} ({found.declared}) {lossy.text} (here {lost!s:.60})",
                     )
 
     def _table(

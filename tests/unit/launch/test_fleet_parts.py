@@ -10,7 +10,7 @@ from rich.console import Console
 from netspy.cluster.nodes import NodeInfo
 from netspy.cluster.status import BatchProgress, Status
 from netspy.launch.observer import cluster_snapshot, cluster_state, run_id_of
-from netspy.launch.output import LONGEST_LINE, Relay
+from netspy.launch.output import LONGEST_LINE, OutputMultiplexer
 from netspy.observe.panel import render
 from netspy.observe.progress import RateMeter, line
 from netspy.settings import Settings
@@ -64,7 +64,7 @@ def relayed(monkeypatch):
         out = io.StringIO()
         monkeypatch.setattr(sys, "stdout", out)
         read, write = os.pipe()
-        relay = Relay([(read, "stdout")])
+        relay = OutputMultiplexer([(read, "stdout")])
         relay.start()
         for piece in pieces:
             os.write(write, piece)
@@ -93,7 +93,7 @@ def test_a_closed_stdout_does_not_end_the_relay(monkeypatch):
 
     monkeypatch.setattr(sys, "stdout", Gone())
     read, write = os.pipe()
-    relay = Relay([(read, "stdout")])
+    relay = OutputMultiplexer([(read, "stdout")])
     relay.start()
     os.write(write, b"a line\n" * 10)
     os.close(write)
@@ -114,7 +114,7 @@ def held_up(monkeypatch):
     out = Slow()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
     read, write = os.pipe()
-    relay = Relay([(read, "stdout")], rows=True)
+    relay = OutputMultiplexer([(read, "stdout")], rows=True)
     relay.start()
     os.write(write, "ein Stück\n".encode())
     os.close(write)
@@ -146,7 +146,7 @@ def test_a_pipe_that_something_else_holds_open_is_not_waited_for(monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     read, write = os.pipe()
-    relay = Relay([(read, "stdout")])
+    relay = OutputMultiplexer([(read, "stdout")])
     relay.start()
     os.write(write, b"a line\n")
     assert relay.finish(0.3) is False

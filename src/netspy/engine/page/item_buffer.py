@@ -150,10 +150,10 @@ class ItemBuffer:
             await self._insist(lambda: self._writer.refuse(dead))
             self._counters.inc("item_failed", len(dead))
             outs = [out for out in outs if not out.error]
-        keep, twins = await self._unseen(outs)
+        keep, duplicates = await self._unseen(outs)
         while keep:
             stored = await self._write(keep)
-            keep, twins = self._wanted(twins, known=stored)
+            keep, duplicates = self._wanted(duplicates, known=stored)
 
     async def _write(self, keep: list[ItemRow]) -> set[bytes]:
         """Store or dead-letter; returns the fingerprints of what is stored."""
@@ -193,7 +193,7 @@ class ItemBuffer:
                 return result
 
     async def _unseen(self, outs: list[ItemRow]) -> tuple[list[ItemRow], list[ItemRow]]:
-        """What is to be stored now, and its twins in this batch; without the items that were stored before."""
+        """What is to be stored now, and its duplicates in this batch; without the items that were stored before."""
         asked = [out.fingerprint for out in outs if out.fingerprint is not None]
         if self._filter is None or not asked:
             return outs, []
@@ -209,7 +209,7 @@ class ItemBuffer:
     def _wanted(self, outs: list[ItemRow], *, known: set[bytes]) -> tuple[list[ItemRow], list[ItemRow]]:
         """Those that aren't known, each fingerprint once, and the others of it, which wait for how that one ends."""
         keep: list[ItemRow] = []
-        twins: list[ItemRow] = []
+        duplicates: list[ItemRow] = []
         taken: set[bytes] = set()
         for out in outs:
             if out.fingerprint is None:
@@ -217,11 +217,11 @@ class ItemBuffer:
             elif out.fingerprint in known:
                 self._counters.inc("item_dedup_dropped")
             elif out.fingerprint in taken:
-                twins.append(out)
+                duplicates.append(out)
             else:
                 taken.add(out.fingerprint)
                 keep.append(out)
-        return keep, twins
+        return keep, duplicates
 
     async def _mark(self, fingerprints: list[bytes]) -> None:
         if self._filter is None or not fingerprints:

@@ -22,14 +22,14 @@ _FINEST = 6
 _MOMENTS = frozenset({"datetime", "datetimetz", "time", "timetz", "interval"})
 
 
-class Blunt(NamedTuple):
+class LossyColumn(NamedTuple):
     """`drops` tells whether the column drops or rounds a part of a parameter; `text` is what to say of it."""
 
     drops: Callable[[Any], bool]
     text: str
 
 
-def blunt(kind: Kind, column: Column) -> Blunt | None:
+def lossy_column(kind: Kind, column: Column) -> LossyColumn | None:
     """What a column of a server of that kind drops; None when it keeps all or refuses what it can't keep."""
     declared = column.declared.lower()
     if kind == "sqlite":
@@ -41,15 +41,17 @@ def blunt(kind: Kind, column: Column) -> Blunt | None:
             return None
         step = 10 ** (_FINEST - digits)
         kept = f"{digits} digit(s) of a second's fraction" if digits else "whole seconds"
-        return Blunt(lambda value: bool(_microseconds(value) % step), f"keeps {kept}; the rest is dropped")
+        return LossyColumn(
+            lambda value: bool(_microseconds(value) % step), f"keeps {kept}; the rest is dropped"
+        )
     if column.holds == "decimal" and column.scale is not None:
         scale = column.scale
-        return Blunt(
+        return LossyColumn(
             lambda value: _beyond(value, scale), f"keeps {scale} digit(s) behind the point; the server rounds"
         )
     if column.holds == "float" and declared.startswith(("float", "real")):
         keeps = _mysql_single if kind == "mysql" else _single
-        return Blunt(
+        return LossyColumn(
             lambda value: isinstance(value, float) and value == value and keeps(value) != value,  # noqa: PLR0124 (NaN)
             "keeps six or seven digits of a number; use a double",
         )

@@ -27,7 +27,7 @@ from urllib.parse import quote
 from netspy.errors import ConfigError, MissingExtraError, StoreUnavailableError
 from netspy.redisio.embedded.binaries import MINIMUM, server_in_wheel, server_on_path, server_version
 from netspy.redisio.embedded.process import is_running, started_at
-from netspy.redisio.embedded.unix_client import UnixLink
+from netspy.redisio.embedded.unix_client import UnixClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,7 +210,7 @@ class EmbeddedRedis:
     def _state(self, socket_path: str) -> str:
         """serving, loading, silent (no answer), or other (it serves another folder)."""
         try:
-            with UnixLink(socket_path, ANSWER_TIMEOUT) as link:
+            with UnixClient(socket_path, ANSWER_TIMEOUT) as link:
                 folder = link.ask("CONFIG", "GET", "dir")  # answered while loading, too
                 loaded = link.ask("PING") == "PONG"
         except OSError:
@@ -234,7 +234,7 @@ class EmbeddedRedis:
 
     def _recover(self, known: _Server) -> _Server:
         """Note the process of a server whose starter could not."""
-        with UnixLink(known.socket, ANSWER_TIMEOUT) as link:
+        with UnixClient(known.socket, ANSWER_TIMEOUT) as link:
             info = str(link.ask("INFO", "server"))
         pid = int(info.partition("process_id:")[2].split("\r\n", 1)[0])
         return self._note(known._replace(pid=pid, started=started_at(pid) or ""))
@@ -353,7 +353,7 @@ class EmbeddedRedis:
     def _shut_down(self, server: _Server) -> None:
         # SHUTDOWN flushes and fsyncs the append-only file before the process ends.
         said: object = None
-        with contextlib.suppress(OSError), UnixLink(server.socket, STOP_TIMEOUT) as link:
+        with contextlib.suppress(OSError), UnixClient(server.socket, STOP_TIMEOUT) as link:
             said = link.ask("SHUTDOWN")
         end = time.monotonic() + STOP_TIMEOUT
         while is_running(server.pid, server.started):

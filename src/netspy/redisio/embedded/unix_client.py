@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Reply = str | int | None | list["Reply"]
 
 
-class UnixLink:
+class UnixClient:
     """A connection for a handful of commands. Raises OSError when the server is away or silent."""
 
     def __init__(self, path: str, timeout: float) -> None:
