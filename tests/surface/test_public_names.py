@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 import zipfile
@@ -71,6 +72,32 @@ def test_exceptions_are_where_they_are_documented_and_of_one_tree():
     )
     error = exceptions.HttpStatusError(404, "http://example.com/")
     assert (error.status_code, error.url) == (404, "http://example.com/")
+
+
+PATH = re.compile(r"\bnetspy(?:\.[a-z_0-9]+)+(?:[.:][A-Z]\w+)?")
+NOT_THERE = {"netspy.sh", "netspy.toml", "netspy.log", "netspy.db"}
+"""Names of files in the docs, not of modules."""
+
+
+def paths_in_docs():
+    pages = [
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "examples").glob("*.*")),
+    ]
+    found = {path for page in pages for path in PATH.findall(page.read_text(encoding="utf-8"))}
+    return sorted(found - NOT_THERE)
+
+
+@pytest.mark.parametrize("path", paths_in_docs())
+def test_every_path_that_the_docs_name_can_be_imported(path):
+    """Files move between rooms; what users were told to write stays."""
+    module, _, name = path.replace(":", ".").rpartition(".")
+    try:
+        found = importlib.import_module(path)
+    except ModuleNotFoundError:
+        found = getattr(importlib.import_module(module), name)
+    assert found is not None
 
 
 @pytest.mark.parametrize(
