@@ -112,12 +112,7 @@ class Claimer:
 
     def _may_claim(self) -> bool:
         items = self._items
-        return (
-            not items.stuck
-            and items.waiting is None
-            and len(self._held) < self._settings.SPIDER_MAX_UNACKED
-            and not items.full
-        )
+        return not items.stuck and items.waiting is None and not items.full
 
     def _limit(self) -> int:
         settings, gauge = self._settings, self._gauge

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from netspy.engine import components
@@ -83,14 +81,4 @@ async def test_a_hook_that_the_spider_does_not_have_is_not_called():
     parts = components_of(given)
     await parts.call_hook("end_callback")
     assert given.logger.lines == []
-    parts.pool.close()
-
-
-async def test_debug_runs_plain_callbacks_one_by_one():
-    parts = components_of(parts_of(env=env_of(DEBUG=True)))
-    begun = []
-    jobs = [parts.pool.call(lambda n=n: begun.append(n)) for n in range(3)]
-    await asyncio.gather(*jobs)
-    assert begun == [0, 1, 2]
-    assert parts.pool.size == 1
     parts.pool.close()

@@ -59,7 +59,7 @@ async def test_a_stop_while_the_store_is_away_at_the_start_needs_no_store():
     parts = parts_of(Shop(), frontier=Gone())
     node = Node(parts)
     assert (await node.run()).reason == "told to"
-    assert "seed_acquire" not in parts.frontier.told
+    assert parts.frontier.told == ["frontier closed"]
 
 
 async def test_a_configuration_error_of_the_store_is_raised():

@@ -59,6 +59,13 @@ async def test_whoever_has_the_lock_seeds_once(coordinating):
     assert await b.control.changed(0.0), "there may be work now"
 
 
+async def test_a_seeding_without_seeds_wakes_whoever_asks_whether_the_run_is_over(coordinating):
+    b = coordinating(Spider())
+    b.seeding.begin()
+    await at_rest(b)
+    assert await b.control.changed(0.0)
+
+
 async def test_while_another_node_seeds_this_one_waits_and_takes_over_from_a_dead_one(coordinating):
     b = coordinating()
     assert (await b.frontier.seed_acquire()).token, "another node"
@@ -128,7 +135,7 @@ async def test_a_job_that_was_finished_long_ago_is_said_and_a_node_that_comes_la
     b.clock.advance(age_s)
     b.seeding.begin()
     await at_rest(b)
-    assert ("nothing to do: this job was seeded 300 s ago" in b.log) == (age_s == 300.0)
+    assert ("nothing to do: this job was seeded" in b.log) == (age_s == 300.0)
     assert b.seeding.left_behind, "for the end, which may have no more to say"
 
 

@@ -29,7 +29,8 @@ class Store:
         } | reply  # fmt: skip
         self.beats = self.taken_over = self.rejoined = 0
         self.error = None
-        self.reports, self.renewed, self.swept, self.reclaims = [], [], [], []
+        self.reports, self.renewed, self.swept = [], [], []
+        self.reclaims, self.reclaimed_at = [], []
         self.reconciled = threading.Event()
 
     def beat(self, report):
@@ -44,6 +45,7 @@ class Store:
         return [lease.seq >= 0 for lease in leases]
 
     def reclaim(self, limit):
+        self.reclaimed_at.append(self.beats)
         moved = self.reclaims.pop(0) if self.reclaims else Reclaimed(0, 0, more=False)
         self.taken_over += moved.returned
         return moved
@@ -235,6 +237,7 @@ async def test_leases_that_ran_out_go_back_until_there_are_no_more_of_them():
     async with beating(keeper):
         await until(lambda: not store.reclaims)
         await until(lambda: keeper.env.counters.get("reclaimed") == 520)
+    assert store.reclaimed_at[:2] == [1, 1], "in one beat"
     assert "500 expired lease(s) went back to the queue" in keeper.log
 
 

@@ -177,11 +177,12 @@ async def test_a_node_that_holds_nothing_does_not_trouble_the_source_at_its_end(
 
 
 async def test_a_held_task_is_kept_alive_until_the_frontier_says_that_nothing_of_it_is_left(feeding):
-    b = feeding(source := Source(["one"], holds=True))
+    b = feeding(source := Source(["one"], holds=True), TASK_EXHAUST_POLLS=1)
     b.feeder.start()
     await until(lambda: b.feeder._held)
     b.clock.advance(1.0)
-    await until(lambda: source.kept)
+    await until(lambda: source.kept and b.feeder._empty_polls)
+    assert not b.feeder.exhausted, "its pages may bring more"
     assert source.left() == ["one"]
     leases = (await b.frontier.claim(9)).leases
     for lease in leases:
@@ -201,6 +202,23 @@ async def test_a_held_task_that_was_put_before_the_store_went_back_is_turned_int
     [put] = b.feeder._held.values()
     assert put.history == "second"
     assert source.left() == ["one"]
+
+
+async def test_a_task_that_is_whole_after_the_store_went_back_is_held_under_the_new_history(feeding):
+    class Whole(Past):
+        asked = ()
+
+        async def open_tasks(self, tasks):
+            self.asked = [*self.asked, tasks[0][1]]
+            known, _ = await Gated.open_tasks(self, tasks)
+            return OpenTasks(known, self.history)
+
+    b = feeding(Source(["one"], holds=True), frontier=Whole())
+    b.feeder.start()
+    await until(lambda: b.feeder._held)
+    b.frontier.history = "second"
+    await until(lambda: "second" in b.frontier.asked)
+    assert b.spider.drawn == ["one"]
 
 
 async def test_a_task_whose_store_goes_back_while_it_is_put_is_turned_into_requests_again(feeding):
@@ -375,14 +393,23 @@ async def test_where_deliveries_say_nothing_of_deaths_no_task_is_poison(feeding)
     assert b.spider.drawn == ["a"]
 
 
-async def test_a_store_that_is_lost_ends_the_run_and_condemns_no_task(feeding):
+class Long(Flaky):
+    """So many requests that they go to the frontier in chunks."""
+
+    def task_requests(self, task):
+        return [f"http://a.example/{n}" for n in range(600)]
+
+
+@pytest.mark.parametrize("spider", [Flaky, Long])
+async def test_a_store_that_is_lost_ends_the_run_and_condemns_no_task(feeding, spider):
     class Lost(Gated):
         async def put(self, entries, **keywords):
             raise StoreLostError("gone")
 
-    b = feeding(source := Source(["a"]), frontier=Lost())
+    b = feeding(source := Source(["a"]), spider(), frontier=Lost())
     b.feeder.start()
     assert (await b.control.stopped()).outcome == "store_lost"
+    await until(b.feeder.tasks[0].done)
     assert (source.left(), source.failures) == (["a"], [])
 
 

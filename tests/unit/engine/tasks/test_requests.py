@@ -94,6 +94,8 @@ async def test_a_long_task_is_not_drawn_on_while_enough_requests_wait(requesting
     b = requesting(kind(1100), SPIDER_SEED_AHEAD=500)
     drawing = asyncio.create_task(b.requests.requests_of(TASK))
     await until(lambda: b.gauge.fed)
+    for _ in range(99):
+        await asyncio.sleep(0)
     assert b.gauge.fed == 500
     assert not drawing.done()
     b.gauge.on_count(0)
