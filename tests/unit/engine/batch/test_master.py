@@ -97,8 +97,10 @@ class LostInAStop(FakeBatchQueue):
     """A queue that is away; a stop ends its waiting with an error."""
 
     gave_up = None
+    waits = False
 
     async def acquire(self, at_least=1):
+        self.waits = True
         await self.gave_up.wait()
         raise StoreLostError("Redis is away")
 
@@ -106,7 +108,7 @@ class LostInAStop(FakeBatchQueue):
 async def test_a_queue_that_gives_up_waiting_because_of_a_stop_is_how_it_was_stopped():
     rig = Rig(queue=LostInAStop())
     rig.queue.gave_up = asyncio.Event()
-    running = await rig.until(lambda: rig.queue.opened)
+    running = await rig.until(lambda: rig.queue.waits)
     rig.master.stop("SIGTERM", 15)
     rig.queue.gave_up.set()
     assert (await running).outcome == "stopped"
