@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import defaultdict
 from types import SimpleNamespace
 
@@ -12,10 +13,15 @@ from netspy.engine.finish import FinishWatch
 from netspy.engine.leases.held import HeldLeases
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.leases.site_slots import SiteSlots
-from netspy.engine.page.callbacks import Callbacks, Hooks
+from netspy.engine.page.callbacks import Callbacks, Hooks, own_hook
+from netspy.engine.page.effects import Effects
+from netspy.engine.page.fetch import Fetcher
+from netspy.engine.page.handler import PageHandler
 from netspy.engine.page.item_buffer import ItemBuffer
 from netspy.engine.page.outcome import PageOutcome
-from netspy.engine.page.output import OutputCollector
+from netspy.engine.page.output import OutputCollector, YieldSite
+from netspy.engine.page.page import Page
+from netspy.engine.page.task_pages import TaskPages
 from netspy.engine.page.threads import CallbackPool
 from netspy.engine.page.user_code import UserCode
 from netspy.engine.parts import Parts, TaskParts
@@ -24,6 +30,7 @@ from netspy.engine.tasks.requests import TaskRequests
 from netspy.frontier.memory.frontier import MemoryFrontier
 from netspy.messages.entry import Lease, NewEntry
 from netspy.messages.request import Request
+from netspy.messages.response import Response
 from netspy.observe.counters import Counters
 from netspy.observe.throttle import ThrottledLog
 from netspy.policy.politeness import Politeness
@@ -358,13 +365,14 @@ class Bench:
         self.outbox = Outbox(env, self.control, self.frontier, self.held)
         self.callbacks = Callbacks(self.spider, framework=Spider)
         self.collector = OutputCollector(env, self.callbacks)
+        self.threads = 4
         self._pool = None
 
     @property
     def pool(self):
         """The threads for plain user code; they end when the loop's pool is closed."""
         if self._pool is None:
-            self._pool = CallbackPool(maximum=4)
+            self._pool = CallbackPool(maximum=self.threads)
         return self._pool
 
     def seeder(self):
@@ -395,10 +403,12 @@ class Bench:
             **keywords,
         )
 
-    def outcome(self):
+    def user_code(self):
         hooks = Hooks(self.spider, Spider)
-        code = UserCode(self.env, self.pool, self.callbacks, hooks, self.collector, self.outbox, self.items)
-        return PageOutcome(self.env, self.control, self.slots, code, self.outbox)
+        return UserCode(self.env, self.pool, self.callbacks, hooks, self.collector, self.outbox, self.items)
+
+    def outcome(self, user_code=None):
+        return PageOutcome(self.env, self.control, self.slots, user_code or self.user_code(), self.outbox)
 
     def task_requests(self, tasks):
         return TaskRequests(
@@ -438,3 +448,133 @@ def parts_of(spider=None, env=None, **changes):
         "keep_alive": False, "observe": None, "observe_every_s": 0.0,
     }  # fmt: skip
     return Parts(**given | changes)
+
+
+# -- page
+
+
+class FakeDownloader:
+    """Answers from `answers`: by URL a status, a response, or an error to raise; 200 for others. `asked` has the URLs.
+
+    `gate` holds answers up.
+    """
+
+    def __init__(self, answers=None):
+        self.answers = answers or {}
+        self.asked = []
+        self.gate = _open_gate()
+
+    async def fetch(self, request):
+        self.asked.append(request.url)
+        await self.gate.wait()
+        answer = self.answers.get(request.url, 200)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer if isinstance(answer, Response) else Response(url=request.url, status_code=answer)
+
+
+class PageBench(Bench):
+    """What one page comes past, as `Components` puts it together: `handle` it as a worker does, or work on its `page`.
+
+    `told` has what the stores were asked, in order; `done` what was carried out besides, by kind.
+    """
+
+    def __init__(self, spider=None, *, answers=None, middlewares=(), tasks=None, threads=4, **settings):
+        super().__init__(spider, **settings)
+        self.threads = threads
+        self.told = self.rows.told = self.frontier.told
+        self.downloader = FakeDownloader(answers)
+        self.fetcher = Fetcher(
+            self.downloader,
+            middlewares=middlewares,
+            download_midware=own_hook(self.spider, Spider, "download_midware"),
+            named_midware=self.callbacks.named,
+            pool=self.pool,
+            selector_engine="turbohtml",
+        )
+        self.done = []
+        self.effects = Effects(self.env, self.control, {"mark": self._mark})
+        self.code = self.user_code()
+        self.ending = self.outcome(self.code)
+        self.tasks = None
+        if tasks is not None:
+            self.tasks = TaskPages(self.env, tasks_of(self.spider, None, **tasks), self.effects)
+        self.handler = PageHandler(
+            self.env, self.control, self.held, self.slots, self.fetcher, self.code, self.ending, self.outbox, self.tasks
+        )  # fmt: skip
+
+    async def _mark(self, values):
+        self.told.append("marked")
+        self.done += values
+
+    def start(self):
+        """Let the stores' tasks run."""
+        self.outbox.start()
+        self.items.start()
+        self.effects.start()
+
+    async def lease(self, url="http://a.example/", *, task="", mark=None, **fields):
+        """A request of the frontier that a worker has taken."""
+        request = url if isinstance(url, Request) else Request(url, **fields)
+        entry = NewEntry(request, request.digest(None), request.priority, request.site, task)
+        await self.frontier.put([entry], tasks=[mark] if mark else [])
+        return await self.claimed()
+
+    async def claimed(self):
+        """The next request that is due, taken by a worker; None when there is none."""
+        leases = (await self.frontier.claim(1)).leases
+        if not leases:
+            return None
+        self.held.took(leases)
+        self.slots.add(leases)
+        self.told.clear()
+        return await self.slots.take()
+
+    async def page(self, url="http://a.example/", **fields):
+        """A page at work whose request was fetched and answered with 200."""
+        lease = await self.lease(url, **fields)
+        request = lease.payload
+        self.slots.on_ended(lease.site)
+        page = Page(
+            lease, request, YieldSite("shop.parse", b"c1", request.url, task=lease.task), self.clock()
+        )
+        page.effects = self.effects
+        page.response = Response(url=request.url, status_code=200)
+        page.function = self.callbacks.of(request)
+        return page
+
+    async def handle(self, url="http://a.example/", **fields):
+        """Take one page from the frontier to its end in the store; returns its lease."""
+        lease = await self.lease(url, **fields)
+        await self.handler.handle(lease)
+        await self.drained()
+        return lease
+
+    async def drained(self):
+        """Everything that was handed over is in the stores."""
+        await self.items.flush_all()
+        await self.effects.drained()
+        await self.outbox.drained()
+
+    @property
+    def records(self):
+        """The failed list, as dicts."""
+        return [json.loads(record) for record in self.failed]
+
+    async def queued(self):
+        """URLs of the requests that could be claimed now; claims them."""
+        return [lease.payload.url for lease in (await self.frontier.claim(100)).leases]
+
+    async def waits_s(self, at_most=1000.0, step=0.5):
+        """After how many seconds a request is due that isn't yet; None when there is none. Turns the clock."""
+        waited = 0.0
+        while waited <= at_most:
+            if await self.queued():
+                return waited
+            self.clock.advance(step)
+            waited += step
+        return None
+
+    async def close(self):
+        await self.effects.stop()
+        await super().close()
