@@ -271,13 +271,8 @@ class PageHandler:
 
     def end_overdue(self) -> None:
         """Give up waiting for callbacks that run past SPIDER_TASK_MAX_SECONDS, so that a crawl always ends."""
-        limit = self._clock() - self._settings.SPIDER_TASK_MAX_SECONDS
-        for page in list(self.running.values()):
-            if page.started > limit or page.timed_out:
-                continue
-            if page.job is not None and not page.job.done() and not self._pool.runs(page.job):
-                page.started = self._clock()  # it has waited for a thread; its own time begins now
-                continue
+        # All are judged before any is ended: the thread that takes an ended one's place begins a waiting job at once.
+        for page in [page for page in self.running.values() if self._overdue(page)]:
             page.timed_out = True
             error = self._timeout_error(page)
             self._throttled.error("overdue", f"{error}; its thread may still hang")
@@ -285,3 +280,12 @@ class PageHandler:
                 self._pool.abandon(page.job, error)
             elif page.worker is not None:
                 page.worker.cancel()
+
+    def _overdue(self, page: Page) -> bool:
+        now = self._clock()
+        if page.timed_out or page.started > now - self._settings.SPIDER_TASK_MAX_SECONDS:
+            return False
+        if page.job is not None and not page.job.done() and not self._pool.runs(page.job):
+            page.started = now  # it has waited for a thread; its own time begins now
+            return False
+        return True

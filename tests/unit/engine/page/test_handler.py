@@ -112,6 +112,20 @@ async def test_a_page_is_acked_only_after_its_rows_are_stored(pages):
     assert [row["url"] for row in b.rows.stored] == [URL, URL]
 
 
+async def test_a_page_that_waits_for_its_rows_does_not_keep_its_body(pages):
+    b = pages(Shop())
+    b.rows.gate.clear()
+    at_work = []
+
+    def callback(request, response):
+        at_work.append(current.get())
+        return {"n": len(response.content)}
+
+    await b.handler.handle(await b.lease(URL, callback=callback))
+    assert (at_work[0].pending, at_work[0].response) == (1, None)
+    b.rows.gate.set()
+
+
 async def test_a_page_whose_callback_fails_keeps_what_it_yielded_before_and_is_tried_again(pages):
     b = pages(Shop(), RETRY_BACKOFF=2.0)
 
@@ -258,13 +272,14 @@ async def test_a_page_that_validate_finds_broken_is_tried_again_and_is_no_error_
     assert (b.counters.get("retry"), b.counters.get("parse_error")) == (1, 0)
 
 
-async def test_a_limit_of_the_run_is_noticed_at_each_answer(pages):
+async def test_a_limit_of_the_run_is_noticed_before_the_callback_of_the_page_that_reached_it(pages):
     def limited(env):
         return Control(env.log, lambda: "1 page" if env.counters.get("pages") else None)
 
-    b = pages(Shop(), answers={URL: 404}, control=limited)
-    await b.handle(URL)
-    assert b.control.ended.outcome == "limit"
+    b = pages(Shop(), control=limited)
+    seen = []
+    await b.handle(URL, callback=lambda request, response: seen.append(b.control.ended.outcome))
+    assert seen == ["limit"]
 
 
 async def test_a_middleware_that_replaces_the_request_sends_the_page_back_under_the_same_lease(pages):
@@ -315,11 +330,20 @@ async def test_a_callback_that_waits_for_a_thread_is_not_overdue(pages, stuck):
     b = pages(Shop(), threads=1, SPIDER_TASK_MAX_SECONDS=60.0, SPIDER_MAX_RETRY_TIMES=0)
     first = asyncio.create_task(b.handle(URL, callback=stuck.callback))
     await until(stuck.entered.is_set)
-    second = asyncio.create_task(b.handle("http://a.example/2", auto_request=False))
+    runs, end = threading.Event(), threading.Event()
+
+    def waits(request, response):
+        runs.set()
+        end.wait(20)
+
+    second = asyncio.create_task(b.handle("http://a.example/2", callback=waits))
     await until(lambda: b.pool.busy == 2)
     b.clock.advance(60.0)
     b.handler.end_overdue()
     await first
+    await until(runs.is_set)
+    b.handler.end_overdue()  # its own time has only begun
+    end.set()
     await second
     assert [r["reason"] for r in b.records] == ["CallbackTimeoutError"]
     assert b.counters.get("request_ok") == 1
