@@ -21,15 +21,17 @@ from netspy.observe.faults import describe_error
 from netspy.policy.retry import Backoff
 from netspy.raised import failure
 
-_FIRST_PAUSE_S = 0.5
 _PER_STEP = 500
 
 
 class Effects:
     """One task carries out what pages ask for, in order. `do` is called on the loop, `do_soon` from any thread."""
 
-    def __init__(self, env: Env, control: Control, doers: Mapping[str, Doer]) -> None:
-        """`doers`: who carries out which kind of action."""
+    def __init__(
+        self, env: Env, control: Control, doers: Mapping[str, Doer], *, first_pause_s: float = 0.5
+    ) -> None:
+        """`doers`: who carries out which kind of action. `first_pause_s`: before the first of its further tries."""
+        self._first_pause_s = first_pause_s
         self._doers = doers
         self._log = env.log
         self._alert = env.alert
@@ -95,7 +97,7 @@ class Effects:
             self._control.wake()
 
     async def _insist(self, kind: str, values: list[Any]) -> None:
-        backoff = Backoff(_FIRST_PAUSE_S)
+        backoff = Backoff(self._first_pause_s)
         while True:
             try:
                 await self._doers[kind](values)

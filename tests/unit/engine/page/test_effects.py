@@ -8,7 +8,6 @@ import threading
 import pytest
 
 from netspy.engine.control import Control
-from netspy.engine.page import effects
 from netspy.engine.page.actions import Action
 from netspy.engine.page.effects import Effects
 from netspy.errors import SpiderError
@@ -16,15 +15,14 @@ from support.engine import env_of
 
 
 @pytest.fixture
-async def rig(monkeypatch):
-    monkeypatch.setattr(effects, "_FIRST_PAUSE_S", 0.01)
+async def rig():
 
     class Rig:
         def __init__(self):
             env = env_of()
             self.done, self.fail, self.log, self.alerts = [], [], env.log, env.alert
             self.control = Control(env.log)
-            self.made = Effects(env, self.control, {"mark": self.mark, "add": self.add})
+            self.made = Effects(env, self.control, {"mark": self.mark, "add": self.add}, first_pause_s=0.01)
 
         async def mark(self, values):
             if self.fail:
