@@ -33,7 +33,11 @@ class ItemBuffer:
         control: Control,
         writer: ItemWriter,
         item_filter: ItemFilter | None,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        """`sleep`: between two tries, when nothing can be kept, not even as dead letters."""
+        self._sleep = sleep
         self._writer = writer
         self._filter = item_filter
         self._batch_size = env.settings.ITEM_BATCH_SIZE
@@ -187,7 +191,7 @@ class ItemBuffer:
                         f"items can't be stored, not even as dead letters: {error}; nothing is acked",
                     )
                 self.stuck = str(error)
-                await asyncio.sleep(backoff.next_s())
+                await self._sleep(backoff.next_s())
             else:
                 self.stuck = None
                 return result

@@ -163,7 +163,7 @@ async def test_items_of_the_seeding_belong_to_no_page(make):
     assert rig.writer.batches == [[1]]
 
 
-async def test_a_store_that_takes_nothing_acks_nothing_and_alarms_once(make, monkeypatch):
+async def test_a_store_that_takes_nothing_acks_nothing_and_alarms_once(make):
     rig = make()
     rig.writer.failures = 3
     rig.writer.gate.clear()
@@ -176,10 +176,9 @@ async def test_a_store_that_takes_nothing_acks_nothing_and_alarms_once(make, mon
         assert rig.buffer.stuck == "disk full"
         assert page.done == 0
 
-    monkeypatch.setattr("netspy.engine.page.item_buffer.asyncio.sleep", sleep)
+    rig.buffer._sleep = sleep
     rig.writer.gate.set()
     await rig.buffer.flush_all()
-    monkeypatch.undo()
     assert slept == [0.5, 1.0, 2.0]
     assert [kind for kind, _ in rig.alerts] == ["items_stuck"]
     assert rig.buffer.stuck is None
@@ -266,7 +265,7 @@ async def test_refused_items_are_dead_letters_before_their_page_is_over(make):
     assert (rig.counters.get("items"), rig.counters.get("item_failed")) == (2, 1)
 
 
-async def test_a_refused_item_that_can_not_be_kept_holds_its_page(make, monkeypatch):
+async def test_a_refused_item_that_can_not_be_kept_holds_its_page(make):
     rig = make()
     rig.writer.failures = 2
     page = Page()
@@ -275,10 +274,9 @@ async def test_a_refused_item_that_can_not_be_kept_holds_its_page(make, monkeypa
         assert page.done == 0
         assert rig.buffer.stuck == "disk full"
 
-    monkeypatch.setattr("netspy.engine.page.item_buffer.asyncio.sleep", sleep)
+    rig.buffer._sleep = sleep
     rig.buffer.add(page, [ItemRow(Row("items", {"n": n}), None, "wrong") for n in range(3)])
     await rig.buffer.flush_all()
-    monkeypatch.undo()
     assert [n for n, _, _ in rig.writer.buried] == [0, 1, 2]
     assert page.done == 3
     assert [kind for kind, _ in rig.alerts] == ["items_stuck"]
