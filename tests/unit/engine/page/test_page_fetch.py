@@ -252,7 +252,7 @@ async def test_one_that_fails_at_its_close_keeps_no_other_open_and_all_problems_
         await around.fetcher.close()
     assert around.told == ["b close", "a close"]
     assert str(caught.value).index("second") < str(caught.value).index("first")
-    assert "Midware.close (test_fetch.py:" in str(caught.value)
+    assert "Midware.close (test_page_fetch.py:" in str(caught.value)
 
 
 # -- downloads inside a callback

@@ -210,7 +210,7 @@ async def test_the_error_of_a_hook_is_counted_and_costs_only_itself(pages):
     assert b.counters.get("callback_error") == 3
     assert b.records[0]["error"] == "ValueError: of the callback"
     assert b.rows.stored == [{"kept": 1}]
-    for line in ("shop.exception_request (test_outcome.py:", "shop.on_error (test_outcome.py:"):
+    for line in ("shop.exception_request (test_page_outcome.py:", "shop.on_error (test_page_outcome.py:"):
         assert line in b.log
 
 
