@@ -283,7 +283,7 @@ def test_a_callback_may_stop_the_run_with_a_reason(home):
 
 @pytest.mark.parametrize(
     ("limit", "value", "least", "most"),
-    [("SPIDER_MAX_PAGES", 5, 5, 8), ("SPIDER_MAX_ITEMS", 5, 5, 400), ("SPIDER_MAX_RUNTIME", 0.3, 0, 20000)],
+    [("SPIDER_MAX_PAGES", 5, 5, 8), ("SPIDER_MAX_ITEMS", 5, 5, 400)],
 )
 def test_a_limit_ends_the_run_in_good_order(home, limit, value, least, most):
     summary, memory, _ = crawl(
