@@ -25,7 +25,7 @@ from netspy.testing.children import wait_until
 from netspy.testing.private_server import PrivateServer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from redis import Redis
 
@@ -248,24 +248,24 @@ class RedisServer(PrivateServer):
 
     def _ready(self) -> bool:
         # Without the password it would answer that one is needed, while it loads its files, too.
-        known = b"" if self.username or not self.password else f'AUTH "{self.password}"\r\n'.encode()
+        known = [] if self.username or not self.password else [("AUTH", self.password)]
         try:
-            return self._ask(known + b"PING\r\n").endswith(b"+PONG\r\n")
+            return self._ask([*known, ("PING",)]).endswith(b"+PONG\r\n")
         except OSError:
             return False
 
-    def _ask(self, line: bytes) -> bytes:
-        """The answers to raw inline commands, a line each, on a connection of its own."""
+    def _ask(self, commands: Sequence[tuple[str, ...]]) -> bytes:
+        """The answers to commands with one line of answer each, on a connection of their own."""
         family = socket.AF_INET if self.socket_path is None else socket.AF_UNIX
         with socket.socket(family, socket.SOCK_STREAM) as plain:
             plain.settimeout(5)
             plain.connect((self.host, self.port) if self.socket_path is None else str(self.socket_path))
             if self.tls is None:
-                return _answers(plain, line)
+                return _answers(plain, commands)
             trust = ssl.create_default_context(cafile=self.tls.ca)
             trust.load_cert_chain(self.tls.client, self.tls.client_key)
             with trust.wrap_socket(plain, server_hostname=self.host) as link:
-                return _answers(link, line)
+                return _answers(link, commands)
 
     def close(self) -> None:
         """Stop it and remove its folder. Safe to call twice."""
@@ -277,9 +277,12 @@ class RedisServer(PrivateServer):
         super().close()
 
 
-def _answers(link: socket.socket, line: bytes) -> bytes:
-    link.sendall(line)
+def _answers(link: socket.socket, commands: Sequence[tuple[str, ...]]) -> bytes:
+    for words in commands:
+        link.sendall(b"*%d\r\n" % len(words))
+        for word in map(str.encode, words):
+            link.sendall(b"$%d\r\n%s\r\n" % (len(word), word))
     found = b""
-    while found.count(b"\r\n") < line.count(b"\r\n") and (more := link.recv(4096)):
+    while found.count(b"\r\n") < len(commands) and (more := link.recv(4096)):
         found += more
     return found
