@@ -50,7 +50,8 @@ Made from the declarations in `src/netspy/settings/` by `make docs-settings`; ed
 A setting can be given in five places. Weakest first:
 
 1. the default below;
-2. `setting.py` (or `settings.py`) in the current folder; `NETSPY_SETTING` names another file;
+2. `setting.py` (or `settings.py`): the file that `NETSPY_SETTING` names, else that of the current folder, else that of the
+   script's own folder; the log says which file was read, and which was not;
 3. the spider's `__custom_setting__`;
 4. the environment: `NETSPY_` and the name, for example `NETSPY_SPIDER_THREAD_COUNT=32`;
 5. keywords of the constructor, `NewsSpider(SPIDER_THREAD_COUNT=32)`, and `-s NAME=VALUE` on the command line.
@@ -58,7 +59,8 @@ A setting can be given in five places. Weakest first:
 `netspy settings` prints every value in force and where it came from; `netspy settings --changed` only those that
 something has set. A value of the wrong type, or out of its bounds, stops the start with one line. A name that is close
 to a setting's gets a warning (an error with `STRICT_SETTINGS`); other upper-case names are yours. A list in an
-environment variable is JSON or words separated by commas.
+environment variable is JSON or words separated by commas. A path may be a `pathlib.Path` and may begin with `~`; a relative
+one starts from the current folder, wherever `setting.py` lies.
 """,
     """
 ## Names that are accepted without effect
@@ -94,14 +96,16 @@ CHINESE = Language(
 一个配置项可以写在五个地方，后面的盖过前面的：
 
 1. 下表里的默认值；
-2. 当前目录的 `setting.py`（或 `settings.py`）；用 `NETSPY_SETTING` 可以指定别的文件；
+2. `setting.py`（或 `settings.py`）：`NETSPY_SETTING` 指定的文件，否则是当前目录的，再否则是脚本所在目录的；日志会说明
+   读了哪个文件、没读哪个；
 3. 爬虫类的 `__custom_setting__`；
 4. 环境变量：`NETSPY_` 加上名称，例如 `NETSPY_SPIDER_THREAD_COUNT=32`；
 5. 构造参数 `NewsSpider(SPIDER_THREAD_COUNT=32)`，以及命令行的 `-s NAME=VALUE`。
 
 `netspy settings` 打印每一项的当前值和来源；加 `--changed` 只看被改过的。类型不对或超出范围的值会让启动失败，并给出一行
 说明。名称和某个配置项很像但不相同时会告警（`STRICT_SETTINGS` 打开时直接报错）；其他大写名称归你自己用。环境变量里的
-列表可以写成 JSON，也可以用逗号分隔。
+列表可以写成 JSON，也可以用逗号分隔。路径可以是 `pathlib.Path`，可以以 `~` 开头；相对路径从当前目录算起，与 `setting.py`
+在哪里无关。
 """,
     """
 ## 可以写、但不起作用的名称
@@ -125,7 +129,8 @@ REFUSED_ZH = {
 UNITS_ZH = {
     "s": "秒", "requests": "个请求", "rows": "行", "files": "个文件", "tries": "次", "pages": "页", "items": "条",
     "deliveries": "次", "threads": "个线程", "connections": "个连接",
-    "values": "个值", "path": "路径", "URL": "URL", "tasks": "个任务", "polls": "次", "hops": "跳", "bytes": "字节",
+    "values": "个值", "path": "路径", "path or URL": "路径或 URL", "URL": "URL",
+    "tasks": "个任务", "polls": "次", "hops": "跳", "bytes": "字节",
     "fingerprints": "个指纹", "layers": "层", "BATCH_INTERVAL_UNIT": "BATCH_INTERVAL_UNIT", "": "",
 }  # fmt: skip
 

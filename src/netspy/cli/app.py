@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -14,6 +15,7 @@ from netspy.errors import NetspyError
 from netspy.observe.faults import describe_error, short_traceback
 from netspy.observe.log import without_passwords
 from netspy.observe.outcome import ExitCode, exit_code_of
+from netspy.stdio import lead_nowhere, open_missing, write_last
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +41,9 @@ BROKEN_PIPE = 141
 """128 + SIGPIPE, as a shell reports it: whoever read the output (`| head`) has left."""
 
 
+OUTPUT_FAILED = 1
+"""What a command was asked to print got lost: the disk is full."""
+
 HELP = """A crawling framework that grows from one script to many machines.
 
 \b
@@ -52,7 +57,7 @@ Exit codes
   7  an error inside netspy
   8  another batch master runs (run --monitor --once)
   9  nothing to do (only with FAIL_ON_NOTHING_TO_DO)
-  130, 143  stopped gracefully by SIGINT, SIGTERM;  137  stopped by force
+  129, 130, 143  stopped gracefully by SIGHUP, SIGINT, SIGTERM;  137  stopped by force
 """
 
 
@@ -88,13 +93,19 @@ def _top(
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command line. Never raises but for SystemExit; errors are one line on stderr."""
+    open_missing()
     try:
         code = _invoke(argv)
-        sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes stdout once more at its end, and would complain there.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        lead_nowhere(sys.stdout)
         return BROKEN_PIPE
+    error = write_last(sys.stdout, "")
+    if isinstance(error, BrokenPipeError):
+        return BROKEN_PIPE
+    if error is not None:
+        _say(f"error: standard output can't be written: {describe_error(error)}")
+        return code or OUTPUT_FAILED
     return code
 
 
@@ -123,6 +134,9 @@ def _invoke(argv: Sequence[str] | None) -> int:
             path = context.command_path if context is not None else _command_of(argv)
             _say(f"{error.format_message()} (see {path} --help)", path)
             return ExitCode.USAGE
+        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+            _say(f"error: what the command writes can't be written: {describe_error(error)}")
+            return OUTPUT_FAILED
         if os.environ.get("NETSPY_DEBUG", ""):
             sys.stderr.write(without_passwords(short_traceback(error, full=True)))
         _say(f"internal error: {describe_error(error)} (NETSPY_DEBUG=1 shows where)")
@@ -139,4 +153,4 @@ def _command_of(argv: Sequence[str] | None) -> str:
 def _say(text: str, who: str = "netspy") -> None:
     """One line on stderr, without passwords."""
     line = without_passwords(" ".join(text.split()))
-    sys.stderr.write(f"{who}: {line}\n")
+    write_last(sys.stderr, f"{who}: {line}\n")

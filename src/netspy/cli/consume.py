@@ -34,7 +34,7 @@ Examples
 
 \b
 Exit codes
-  0 done, 3 wrong source, argument or setting, 5 source lost, 6 nothing could be stored, 130 and 143 stopped;
+  0 done, 3 wrong source, argument or setting, 5 source lost, 6 nothing could be stored, 129, 130 and 143 stopped;
   see netspy --help
 """
 
@@ -85,6 +85,7 @@ def consume(
     from netspy.launch.consume import human, run_consumer
     from netspy.launch.single import write_line
     from netspy.observe import log
+    from netspy.stdio import write_last
 
     if pipelines and output is not None:
         raise ConfigError("--pipeline and -o both say where rows go; give one of them")
@@ -108,8 +109,7 @@ def consume(
         table=table or settings.ITEM_DEFAULT_TABLE,
         logger=logger,
     )
-    sys.stderr.write(f"{human(summary)}\n")
-    sys.stderr.flush()
+    write_last(sys.stderr, f"{human(summary)}\n")
     if settings.RUN_SUMMARY_ENABLE:
         write_line(summary)
     return summary.exit_code

@@ -26,7 +26,7 @@ Try while it runs
 \b
 Exit codes
   0  finished, and every product is there     3  the folder or the port can't be used
-  130, 143  stopped; call it again to go on   137  stopped by force    7  a product is missing or wrong
+  129, 130, 143  stopped; call it again to go on   137  stopped by force    7  a product is missing or wrong
 """
 
 

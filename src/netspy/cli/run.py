@@ -40,7 +40,7 @@ Examples
 \b
 Exit codes
   as the run's: 0 done, 3 wrong spider, argument or setting, 4 start_requests raised, 5 Redis lost,
-  6 everything failed, 8 another master runs (--monitor --once), 130 and 143 stopped; see netspy --help
+  6 everything failed, 8 another master runs (--monitor --once), 129, 130 and 143 stopped; see netspy --help
 """
 
 
@@ -158,7 +158,7 @@ def pipeline_for(output: str) -> BasePipeline:
         from netspy.pipelines.stdout import StdoutPipeline
 
         return StdoutPipeline()
-    path = Path(output)
+    path = Path(output).expanduser()
     if path.is_dir():
         raise ConfigError(f"-o {output!r} is a folder; name a file in it, e.g. {path / 'items.jsonl'}")
     suffix = path.suffix.lower()

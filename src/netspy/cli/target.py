@@ -76,6 +76,8 @@ def load_module(place: str) -> ModuleType:
     is_file = path.suffix == ".py" or path.is_file()
     if is_file and not path.is_file():
         raise ConfigError(f"{place}: there is no such file; give the path of a spider's file, e.g. main.py")
+    if is_file:
+        settings.set_script(path)
     for folder in (str(Path.cwd()), str(path.resolve().parent)) if is_file else (str(Path.cwd()),):
         if folder not in sys.path:
             sys.path.insert(0, folder)
@@ -102,6 +104,9 @@ def _broken(place: str, error: BaseException) -> str:
 def _from_file(path: Path) -> ModuleType:
     """A file as a module of its own name, so that what it defines is found again by a second import."""
     resolved = path.resolve()
+    package = _package_of(resolved)
+    if package:
+        return _from_package(package, resolved)
     name = resolved.stem
     if not _is_free(name, resolved):
         name = f"netspy_target_{name}"  # the file is named like a module that is loaded, e.g. queue.py
@@ -117,6 +122,30 @@ def _from_file(path: Path) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
+    return module
+
+
+def _package_of(path: Path) -> str:
+    """`shop.spiders` for a file in such a package, whose relative imports then work; empty for one in a plain folder."""
+    names: list[str] = []
+    folder = path.parent
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(names)
+
+
+def _from_package(package: str, path: Path) -> ModuleType:
+    top = path.parents[package.count(".") + 1]
+    if str(top) not in sys.path:
+        sys.path.append(str(top))
+    name = package if path.stem == "__init__" else f"{package}.{path.stem}"
+    module = importlib.import_module(name)
+    if getattr(module, "__file__", None) != str(path):
+        raise ConfigError(
+            f"{path} is {name}, which Python finds at {getattr(module, '__file__', None)}; rename the package, or run it "
+            "as a module"
+        )
     return module
 
 

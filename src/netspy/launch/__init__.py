@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 from netspy.assembly.contract import AnySpider, TableSpider, is_shared
 from netspy.errors import NetspyError
-from netspy.launch.signals import ExitSignals
+from netspy.launch.loops import refuse_running_loop
+from netspy.launch.signals import ExitSignals, end_as_process_1
 from netspy.launch.single import config_problem, failure_summary, run_single, write_line
 from netspy.observe import summary as summaries
 from netspy.observe.summary import RunSummary
+from netspy.stdio import open_missing, write_last
 
 
 class SpiderExit(SystemExit):
@@ -41,15 +43,17 @@ def start_monitor(spider: TableSpider, *, once: bool = False) -> RunSummary:
 
 
 def _concluded(spider: AnySpider, run: Callable[[ExitSignals], tuple[RunSummary, bool, str]]) -> RunSummary:
+    open_missing()
+    end_as_process_1()
     signals = ExitSignals()
     try:
         summary, wanted, problem = run(signals)
         if problem:
             # What the user has to mend gets one line, not a traceback.
-            sys.stdout.flush()
-            print(f"netspy: error: {problem}", file=sys.stderr, flush=True)  # noqa: T201 - the one line promised
+            write_last(sys.stdout, "")
+            write_last(sys.stderr, f"netspy: error: {problem}\n")
         else:
-            print(summaries.human(summary), file=sys.stderr, flush=True)  # noqa: T201 - the run's result
+            write_last(sys.stderr, f"{summaries.human(summary)}\n")
         leaving = SpiderExit(summary) if summary.exit_code else None
         if leaving is not None:
             signals.on_last_line(leaving)
@@ -71,6 +75,7 @@ def _run(spider: AnySpider, processes: int, signals: ExitSignals) -> tuple[RunSu
     """The run's summary, whether its line is wanted, and what kept it from starting."""
     try:
         config_problem(spider, processes)
+        refuse_running_loop(f"{spider.name}.start")
         if processes > 1 and is_shared(spider):  # `config_problem` has refused the others
             from netspy.launch.fleet import run_fleet
 

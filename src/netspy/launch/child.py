@@ -18,12 +18,11 @@ from msgspec import Struct
 
 from netspy.assembly.contract import AnySpider
 from netspy.errors import NetspyError
+from netspy.launch.signals import heeded
 from netspy.launch.single import failure_summary, leave_at_once, run_single
 from netspy.observe import log
 from netspy.observe.summary import RunSummary
 from netspy.pipelines.stdout import writes_stdout
-
-STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 class Report(Struct, frozen=True):
@@ -141,8 +140,8 @@ def _main(
     # A group of its own: Ctrl-C on the terminal is for the parent, which passes it on once.
     os.setpgrp()
     # The node's event loop handles them while it runs. When it is over the report is on its way, which nothing may cut.
-    signal.signal(signal.SIGINT, _is_leaving)
-    signal.signal(signal.SIGTERM, _is_leaving)
+    for stopping in heeded():
+        signal.signal(stopping, _is_leaving)
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     for fd in foreign:
         os.close(fd)

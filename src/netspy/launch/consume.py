@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,17 +15,19 @@ from netspy.engine.consume import Clean, Consumer
 from netspy.engine.env import Env
 from netspy.engine.node import force_exit
 from netspy.errors import ConfigError
+from netspy.launch.loops import loop_factory
 from netspy.launch.signals import install_stop_handlers
 from netspy.launch.single import write_line
 from netspy.observe import summary as summaries
 from netspy.observe.counters import Counters
-from netspy.observe.outcome import ExitCode, Stop, exit_code, outcome_of
+from netspy.observe.outcome import ExitCode, Stop, exit_code, outcome_of, stop_of
 from netspy.observe.progress import duration
 from netspy.observe.throttle import Throttled, ThrottledLog
 from netspy.pipelines.dead_letters.file import DeadLetterFile
 from netspy.pipelines.dead_letters.shared import SharedLetters, open_store
 from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines, pipeline_name
+from netspy.pipelines.stdout import check_stdout
 from netspy.policy.run_scope import CLUSTER_SCHEMES
 from netspy.tasks.message_source import kind_of, message_source
 
@@ -67,7 +67,9 @@ def run_consumer(
     """
     kind = kind_of(address)
     with _embedded(kind, address, settings) as own:
-        made = load_pipelines(own.ITEM_PIPELINES if pipelines is None else pipelines, own)
+        wanted = own.ITEM_PIPELINES if pipelines is None else pipelines
+        check_stdout(wanted)
+        made = load_pipelines(wanted, own)
         if not made:
             raise ConfigError(
                 "ITEM_PIPELINES is empty, so there is nothing to store rows with; name a pipeline"
@@ -77,12 +79,7 @@ def run_consumer(
                 f"ITEM_PIPELINES holds {_BACK_INTO[kind]}, which would write the rows back into a queue; name the stores "
                 "with --pipeline, -o, or -s ITEM_PIPELINES=…"
             )
-        factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-        if sys.platform != "win32":
-            import uvloop
-
-            factory = uvloop.new_event_loop
-        with asyncio.Runner(loop_factory=factory) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_run(address, own, made, clean, once, table, logger))
 
 
@@ -155,7 +152,7 @@ async def _run(
         uninstall()
         flush()
         drop_letters()
-    return ended("" if not seen else "SIGINT" if seen[0] == signal.SIGINT else "SIGTERM")
+    return ended(stop_of(seen[0]) if seen else "")
 
 
 def _letters(settings: Settings, logger: Any) -> tuple[DeadLetters, Callable[[], None]]:

@@ -19,18 +19,26 @@ import msgspec
 from netspy import assembly
 from netspy.assembly.contract import SharedSpider
 from netspy.errors import ConfigError
-from netspy.launch.child import STOP_SIGNALS, Child, Lifeline, fork
+from netspy.launch.child import Child, Lifeline, fork
 from netspy.launch.observer import run_id_of
 from netspy.launch.output import OutputMultiplexer
-from netspy.launch.signals import ExitSignals, StopRequested, raise_on_stop_signal
+from netspy.launch.signals import (
+    STOP_SIGNALS,
+    ExitSignals,
+    StopRequested,
+    heeded,
+    is_second,
+    raise_on_stop_signal,
+)
+from netspy.launch.single import say_settings
 from netspy.launch.watch import Watch
 from netspy.observe import log
 from netspy.observe import summary as summaries
 from netspy.observe.counters import NAMES
-from netspy.observe.outcome import ExitCode, exit_code
+from netspy.observe.outcome import ExitCode, exit_code, stop_of
 from netspy.observe.panel import make_progress
 from netspy.observe.summary import RunSummary
-from netspy.pipelines.stdout import writes_stdout
+from netspy.pipelines.stdout import check_stdout, writes_stdout
 from netspy.settings import DEFAULT_ORIGIN, Settings
 
 _POLL_S = 0.2
@@ -67,8 +75,8 @@ def run_fleet(spider: SharedSpider, processes: int, exit_signals: ExitSignals | 
         )
     loaded = spider.load_settings()
     log.setup(loaded.settings, spider=spider.name)
-    for warning in loaded.warnings:
-        spider.logger.warning("{}", warning)
+    say_settings(spider, loaded)
+    check_stdout(spider.pipelines or loaded.settings.ITEM_PIPELINES)
     started = datetime.now(UTC)
     children: list[Child] = []
     # The nodes are users of an embedded server themselves: it serves on when this process is killed.
@@ -114,7 +122,7 @@ def _stopped(spider: SharedSpider, settings: Settings, started: datetime, number
     now = datetime.now(UTC)
     return summaries.build(
         spider.counters, spider=spider.name, kind=spider.kind, outcome="stopped",
-        code=exit_code("stopped", stop="SIGINT" if name == "SIGINT" else "SIGTERM"), started=started, finished=now,
+        code=exit_code("stopped", stop=stop_of(number)), started=started, finished=now,
         elapsed_s=(now - started).total_seconds(), reason=name, redis_key=spider.redis_key or spider.name,
         run_id=run_id_of(spider, settings),
     )  # fmt: skip
@@ -248,7 +256,7 @@ class _Signals:
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
-        before = {number: signal.signal(number, self._pass_on) for number in STOP_SIGNALS}
+        before = {number: signal.signal(number, self._pass_on) for number in heeded()}
         if signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL:
             before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._pause)
         try:
@@ -261,6 +269,8 @@ class _Signals:
                 self._exit_signals.hold(bool(self.count))
 
     def _pass_on(self, number: int, _frame: Any) -> None:
+        if self.count and not is_second(number):
+            return
         self.count += 1
         if self.count == 2:
             self.kill_at = time.monotonic() + _FORCED_AFTER_S

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -15,12 +13,13 @@ from netspy import assembly
 from netspy.assembly.contract import TableSpider
 from netspy.engine.batch.master import BatchMaster, MasterEnd
 from netspy.engine.node import Node, force_exit
+from netspy.launch.loops import loop_factory, refuse_running_loop
 from netspy.launch.observer import cluster_snapshot, cluster_state
 from netspy.launch.signals import ExitSignals, install_stop_handlers
-from netspy.launch.single import config_problem, write_line
+from netspy.launch.single import config_problem, say_settings, write_line
 from netspy.observe import log
 from netspy.observe import summary as summaries
-from netspy.observe.outcome import ExitCode, Outcome, exit_code
+from netspy.observe.outcome import ExitCode, Outcome, exit_code, stop_of
 from netspy.observe.panel import PanelProgress, make_progress
 from netspy.observe.progress import RateMeter
 from netspy.observe.summary import RunSummary
@@ -32,21 +31,18 @@ _SHOW_S = 1.0
 def run_monitor(spider: TableSpider, *, once: bool, signals: ExitSignals) -> tuple[RunSummary, Settings]:
     """Be the master until stopped or, with `once`, until a batch has ended. Raises ConfigError, StoreUnavailableError."""
     config_problem(spider, 1)
+    refuse_running_loop(f"{spider.name}.start_monitor")
     loaded = spider.load_settings()
     settings = loaded.settings
     log.setup(settings, spider=spider.name)
-    for warning in loaded.warnings:
-        spider.logger.warning("{}", warning)
+    say_settings(spider, loaded)
     spider.begin_run()
     before = ExitSignals()
-    with assembly.embedded_store(spider, settings) as settings:
-        factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-        if sys.platform != "win32":
-            import uvloop
-
-            factory = uvloop.new_event_loop
-        with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(_run(spider, settings, once, before, signals)), settings
+    with (
+        assembly.embedded_store(spider, settings) as settings,
+        asyncio.Runner(loop_factory=loop_factory()) as runner,
+    ):
+        return runner.run(_run(spider, settings, once, before, signals)), settings
 
 
 async def _run(
@@ -219,8 +215,7 @@ def _judged(end: MasterEnd) -> tuple[Outcome, ExitCode]:
     counts = end.counts
     if outcome == "finished" and counts is not None and counts.failed and not counts.done:
         outcome = "all_failed"
-    stop = "" if end.signal is None else "SIGINT" if end.signal == signal.SIGINT else "SIGTERM"
-    return outcome, exit_code(outcome, stop=stop)  # type: ignore[arg-type]
+    return outcome, exit_code(outcome, stop="" if end.signal is None else stop_of(end.signal))
 
 
 def _told(end: MasterEnd) -> str:

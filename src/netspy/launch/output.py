@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 
-from netspy.pipelines.stdout import write_all
+from netspy.stdio import write_all
 
 LONGEST_LINE = 65536
 """Bytes kept while a line has no end; more is passed on as it is, so that the memory stays bounded."""

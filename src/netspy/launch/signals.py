@@ -1,4 +1,4 @@
-"""What SIGINT and SIGTERM do, from a run's start until its process is gone.
+"""What SIGINT, SIGTERM and SIGHUP do, from a run's start until its process is gone.
 
 Before there is an event loop they raise StopRequested where something blocks (`raise_on_stop_signal`). While the run
 works, its loop (`install_stop_handlers`) or a fleet's parent handles them: the first begins a graceful stop, the second
@@ -9,6 +9,9 @@ middle of the summary, or a death by the signal after a last line that told anot
 - after it the process is as good as gone: a further signal changes nothing, unless something holds the process up for
   more than a second; then it ends at once, with the code that the last line told;
 - code that caught the SystemExit and goes on has the handlers from before the run.
+
+SIGHUP tells that the terminal has gone. It begins a stop and never ends one at once: shells and service managers send it
+beside another signal, or twice. Where it was ignored at the start (`nohup`), it still is.
 """
 
 from __future__ import annotations
@@ -26,9 +29,22 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_SIGHUP = getattr(signal, "SIGHUP", None)  # Windows has none
+STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM} | ({_SIGHUP} if _SIGHUP is not None else set()))
 _EXIT_S = 1.0
 """How long after the last line a process may take to end by itself while it is told to stop."""
+
+
+def heeded() -> frozenset[signal.Signals]:
+    """The signals that stop a run: STOP_SIGNALS, but SIGHUP where it is ignored."""
+    if _SIGHUP is None or signal.getsignal(_SIGHUP) != signal.SIG_IGN:
+        return STOP_SIGNALS
+    return STOP_SIGNALS - {_SIGHUP}
+
+
+def is_second(number: int) -> bool:
+    """Whether this signal, coming after another one, ends the process at once."""
+    return number != _SIGHUP
 
 
 class StopRequested(BaseException):
@@ -41,7 +57,7 @@ class StopRequested(BaseException):
 
 @contextmanager
 def raise_on_stop_signal() -> Iterator[None]:
-    """SIGINT and SIGTERM raise StopRequested in the block: for calls that block before there is a loop. Main thread only."""
+    """The signals of a stop raise StopRequested in the block: for calls that block before there is a loop. Main thread only."""
     if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         yield
         return
@@ -49,12 +65,22 @@ def raise_on_stop_signal() -> Iterator[None]:
     def handle(number: int, _frame: FrameType | None) -> None:
         raise StopRequested(number)
 
-    before = {number: signal.signal(number, handle) for number in _NUMBERS}
+    before = {number: signal.signal(number, handle) for number in heeded()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def end_as_process_1() -> None:
+    """As process 1, as in a container, SIGTERM does nothing without a handler: until the run has one, it ends the process."""
+    if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _leave)
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def install_stop_handlers(
@@ -71,19 +97,22 @@ def install_stop_handlers(
     loop = asyncio.get_running_loop()
 
     def handle(number: signal.Signals) -> None:
+        if seen and not is_second(number):
+            return
         seen.append(number)
         if len(seen) > 1:
             forced()
         else:
             stop("Ctrl-C (SIGINT)" if number == signal.SIGINT else number.name, int(number))
 
-    for number in _NUMBERS:
+    numbers = heeded()
+    for number in numbers:
         loop.add_signal_handler(number, handle, number)
     # A fleet's parent blocks them while it forks, so that none comes before there is a handler.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _NUMBERS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
     def uninstall() -> None:
-        for number in _NUMBERS:
+        for number in numbers:
             loop.remove_signal_handler(number)
 
     return seen, uninstall
@@ -102,7 +131,7 @@ class ExitSignals:
         self._last_line_at = 0.0
         self._root: CodeType | None = None
         if self._mine:
-            self._before = {number: signal.getsignal(number) for number in _NUMBERS}
+            self._before = {number: signal.getsignal(number) for number in heeded()}
 
     def hold(self, stopping: bool, forced: Callable[[], None] | None = None) -> None:
         """The work is over. `stopping`: a signal has ended it, so the next one calls `forced`."""
@@ -129,10 +158,12 @@ class ExitSignals:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _take(self, handler: Callable[[int, FrameType | None], None]) -> None:
-        for number in _NUMBERS:
+        for number in self._before:
             signal.signal(number, handler)
 
-    def _held(self, _number: int, _frame: FrameType | None) -> None:
+    def _held(self, number: int, _frame: FrameType | None) -> None:
+        if self._count and not is_second(number):
+            return
         self._count += 1
         if self._count > 1 and self._forced is not None:
             # Once: a third signal must not begin it again in the middle of the last line.
@@ -150,7 +181,7 @@ class ExitSignals:
 
     def _at_exit(self) -> None:
         """The interpreter resets all handlers but this one while it frees what it holds."""
-        for number in _NUMBERS:
+        for number in self._before:
             if signal.getsignal(number) == self._late:
                 signal.signal(number, signal.SIG_IGN)
 

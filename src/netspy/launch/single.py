@@ -12,15 +12,18 @@ from netspy import assembly
 from netspy.assembly.contract import AnySpider
 from netspy.engine.node import Node, force_exit
 from netspy.errors import ConfigError, NetspyError
+from netspy.launch.loops import loop_factory
 from netspy.launch.observer import Observer, run_id_of
 from netspy.launch.signals import ExitSignals, install_stop_handlers
 from netspy.observe import log
 from netspy.observe import summary as summaries
+from netspy.observe.faults import describe_error
 from netspy.observe.outcome import ExitCode, crash_of, exit_code_of, outcome_of
 from netspy.observe.panel import NoProgress, Progress, make_progress
 from netspy.observe.summary import RunSummary
-from netspy.pipelines.stdout import STDOUT, writes_stdout
-from netspy.settings import Settings
+from netspy.pipelines.stdout import STDOUT, check_stdout, writes_stdout
+from netspy.settings import Loaded, Settings
+from netspy.stdio import write_last
 
 _NO_REASON = {"finished", "nothing to do"}
 """Ends that their outcome says all about."""
@@ -64,14 +67,24 @@ def config_problem(spider: AnySpider, processes: int) -> None:
         raise ConfigError(problem)
 
 
+def say_settings(spider: AnySpider, loaded: Loaded) -> None:
+    """Log which file the settings were read from, and what is wrong with them though the run goes on."""
+    if loaded.project:
+        spider.logger.info("settings: {}", loaded.project)
+    for warning in loaded.warnings:
+        spider.logger.warning("{}", warning)
+
+
 def write_line(summary: RunSummary, *, pipelines: Iterable[Any] = ()) -> None:
     """The documented last line on stdout, in one write: another thread's output must not get into it.
 
     On stderr when stdout is for the rows alone: the run had StdoutPipeline, or was to have it (`pipelines`).
+    Who can't be told any more changes nothing: the exit code is the run's.
     """
     out = sys.stderr if STDOUT in summary.outputs or writes_stdout(pipelines) else sys.stdout
-    out.write(f"{summaries.line(summary)}\n")
-    out.flush()
+    error = write_last(out, f"{summaries.line(summary)}\n")
+    if error is not None and not isinstance(error, BrokenPipeError):
+        write_last(sys.stderr, f"netspy: the summary's line can't be written: {describe_error(error)}\n")
 
 
 def failure_summary(spider: AnySpider, error: NetspyError) -> RunSummary:
@@ -104,20 +117,17 @@ def run_single(
     settings = loaded.settings
     if setup_log:
         log.setup(settings, spider=spider.name)
-        for warning in loaded.warnings:
-            spider.logger.warning("{}", warning)
+        say_settings(spider, loaded)
+    check_stdout(spider.pipelines or settings.ITEM_PIPELINES)
     spider.begin_run()
     before = ExitSignals()
     shown: Progress = make_progress(settings) if progress else NoProgress()
     try:
-        with assembly.embedded_store(spider, settings) as settings:
-            factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-            if sys.platform != "win32":
-                import uvloop
-
-                factory = uvloop.new_event_loop
-            with asyncio.Runner(loop_factory=factory) as runner:
-                return runner.run(_run(spider, settings, shown, on_forced or _say_and_leave, before, signals))
+        with (
+            assembly.embedded_store(spider, settings) as settings,
+            asyncio.Runner(loop_factory=loop_factory()) as runner,
+        ):
+            return runner.run(_run(spider, settings, shown, on_forced or _say_and_leave, before, signals))
     finally:
         shown.close()
 

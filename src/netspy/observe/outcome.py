@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import signal as signals
 from enum import IntEnum
-from signal import SIGINT
 from typing import Literal
 
 from netspy.errors import (
@@ -33,8 +33,10 @@ Outcome = Literal[
 Crash = Literal["", "config", "seeding", "store", "internal"]
 """What broke the run; empty when nothing did."""
 
-Stop = Literal["", "limit", "code", "SIGINT", "SIGTERM", "forced"]
+Stop = Literal["", "limit", "code", "SIGHUP", "SIGINT", "SIGTERM", "forced"]
 """Who ended the run before the work was done; empty when nobody did."""
+
+_BY_SIGNAL: tuple[Stop, ...] = ("SIGHUP", "SIGINT", "SIGTERM")
 
 OUTCOMES: dict[Outcome, str] = {
     "finished": "every request is over; some may have failed",
@@ -73,6 +75,8 @@ class ExitCode(IntEnum):
     """Another batch master runs (`start_monitor(once=True)`)."""
     NOTHING_TO_DO = 9
     """Nothing to do, with FAIL_ON_NOTHING_TO_DO only."""
+    SIGHUP = 129
+    """Stopped gracefully by SIGHUP (the terminal has gone)."""
     SIGINT = 130
     """Stopped gracefully by SIGINT (Ctrl-C)."""
     FORCED = 137
@@ -116,12 +120,17 @@ def crash_of(error: BaseException | None) -> Crash:
     return "internal"
 
 
+def stop_of(signal: int | None) -> Stop:
+    """Who stopped a run: this signal, or code."""
+    return "code" if signal is None else next(s for s in _BY_SIGNAL if getattr(signals, s, None) == signal)
+
+
 def causes_of(outcome: Outcome, signal: int | None = None) -> tuple[Crash, Stop]:
     """What broke the run and who stopped it, from how it ended and the signal that stopped it, if any."""
     crash: Crash = next((cause for cause, effect in _CRASHED.items() if effect == outcome), "")
     stop: Stop = ""
     if outcome == "stopped":
-        stop = "code" if signal is None else "SIGINT" if signal == SIGINT else "SIGTERM"
+        stop = stop_of(signal)
     elif outcome in {"limit", "forced"}:
         stop = "limit" if outcome == "limit" else "forced"
     return crash, stop
@@ -147,7 +156,7 @@ def outcome_of(
         return "forced"
     if crash:
         return _CRASHED[crash]
-    if stop in {"SIGINT", "SIGTERM"}:
+    if stop in _BY_SIGNAL:
         return "stopped"
     if (failed and not ok) or (items_failed and not items):
         return "all_failed"
@@ -158,7 +167,7 @@ def outcome_of(
 
 def exit_code(outcome: Outcome, *, stop: Stop = "", fail_on_nothing_to_do: bool = False) -> ExitCode:
     """The exit code of an outcome. `stop` tells which signal a `stopped` run got."""
-    if outcome == "stopped" and stop in {"SIGINT", "SIGTERM"}:
+    if outcome == "stopped" and stop in _BY_SIGNAL:
         return ExitCode[stop]
     if outcome == "nothing_to_do" and fail_on_nothing_to_do:
         return ExitCode.NOTHING_TO_DO

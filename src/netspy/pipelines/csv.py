@@ -62,7 +62,7 @@ class CsvPipeline(BasePipeline):
         ITEM_DEFAULT_TABLE); other tables go beside it, to `<stem>.<table><suffix>`.
         """
         if path is not None:
-            self.path = Path(path)
+            self.path = Path(path).expanduser()
             self.table = table
 
     @cached_property

@@ -74,7 +74,7 @@ class SqlitePipeline(BasePipeline):
     def __init__(self, path: str | Path | None = None) -> None:
         """`path`: a database file to use in the place of SQLITE_PATH."""
         if path is not None:
-            self.path = Path(path)
+            self.path = Path(path).expanduser()
 
     def where(self) -> str:
         """The database, for the run's summary."""

@@ -5,30 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
+from netspy.errors import ConfigError
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.values import json_lines
+from netspy.stdio import is_missing, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-_FULL_PAUSE_S = 0.01
 STDOUT = "standard output"
 """What the run's summary calls the place of the rows."""
-
-
-def write_all(raw: Any, data: bytes) -> None:
-    """Past the buffer, which would keep what could not be written, and write it at some later time."""
-    view = memoryview(data)
-    while view:
-        written = raw.write(view)
-        if not written:  # it doesn't block, and is full
-            time.sleep(_FULL_PAUSE_S)
-        view = view[written or 0 :]
-    raw.flush()
 
 
 def writes_stdout(pipelines: Iterable[Any]) -> bool:
@@ -37,6 +26,14 @@ def writes_stdout(pipelines: Iterable[Any]) -> bool:
     return any(
         isinstance(one, StdoutPipeline) or (isinstance(one, type | str) and one in names) for one in pipelines
     )
+
+
+def check_stdout(pipelines: Iterable[Any]) -> None:
+    """Raises ConfigError: rows are to go to standard output, and this process was started without one."""
+    if is_missing(sys.stdout) and writes_stdout(pipelines):
+        raise ConfigError(
+            "rows are to go to standard output, which is closed; start netspy with one, or name a file (-o FILE)"
+        )
 
 
 class StdoutPipeline(BasePipeline):

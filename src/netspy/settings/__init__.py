@@ -1,8 +1,8 @@
 """Every setting, once: name, type, default, unit and one sentence; and the loader that layers them.
 
-Order, weakest first: defaults, the project's `setting.py` (NETSPY_SETTING names another file), the class attribute
-`__custom_setting__`, NETSPY_* environment variables, constructor keywords and command-line flags. The origin of
-each value is kept, so that `netspy settings` can show it.
+Order, weakest first: defaults, the project's `setting.py` (what NETSPY_SETTING names, else the current folder's, else the
+script's own), the class attribute `__custom_setting__`, NETSPY_* environment variables, constructor keywords and
+command-line flags. The origin of each value is kept, so that `netspy settings` can show it.
 """
 
 from netspy.settings.declared import FIELDS, LEGACY, NOT_BUILT, Settings
@@ -14,9 +14,10 @@ from netspy.settings.loading import (
     load,
     project_file,
     read_project,
+    set_script,
 )
 from netspy.settings.passwords import display_value, hide_password, is_secret, without_passwords
-from netspy.settings.values import base_type, check_value, from_text, meta, type_name
+from netspy.settings.values import base_type, check_value, from_text, is_path, meta, type_name
 
 __all__ = [
     "COMMAND_LINE",
@@ -32,11 +33,13 @@ __all__ = [
     "display_value",
     "from_text",
     "hide_password",
+    "is_path",
     "is_secret",
     "load",
     "meta",
     "project_file",
     "read_project",
+    "set_script",
     "type_name",
     "without_passwords",
 ]  # fmt: skip

@@ -101,7 +101,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     SPIDER_STOP_TIMEOUT: Annotated[
         float,
         _run(
-            "On SIGINT or SIGTERM, running pages get this long to finish before their leases are given back.",
+            "At a stop, running pages get this long to finish before their leases are given back.",
             "s",
             gt=0,
         ),
@@ -503,7 +503,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         "list"
     )
     FILES_STORE: Annotated[
-        str, _items("Where FilesPipeline puts files: a folder, or s3://bucket/prefix.")
+        str, _items("Where FilesPipeline puts files: a folder, or s3://bucket/prefix.", "path or URL")
     ] = "./files"
     FILES_CONCURRENCY: Annotated[int, _items("Files in download at a time, per process.", "files", ge=1)] = 8
     FILES_PER_HOST: Annotated[

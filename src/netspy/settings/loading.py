@@ -5,9 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import runpy
-from collections.abc import Mapping
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -29,35 +32,97 @@ class Loaded(Struct, frozen=True):
     origins: dict[str, str]
     warnings: tuple[str, ...] = ()
     extra: dict[str, Any] = {}  # the user's own upper-case names
+    project: str = ""  # the setting file that was read
 
 
-def project_file(environ: Mapping[str, str], folder: Path | None = None) -> Path | None:
-    """The project's setting file: what NETSPY_SETTING names, else `setting.py` or `settings.py` in the folder."""
+_FILES = ("setting.py", "settings.py")
+_script: Path | None = None
+
+
+class ProjectFile(NamedTuple):
+    """The setting file that is read, and what is to be said about those that aren't."""
+
+    path: Path | None
+    warnings: tuple[str, ...] = ()
+
+
+def set_script(path: Path | None) -> None:
+    """The command line was given this file to run. Its folder is the script's own."""
+    global _script  # noqa: PLW0603 - a process runs one script
+    _script = path
+
+
+def script_folder() -> Path | None:
+    """The folder of the script that this process runs; None for a notebook, and for installed commands."""
+    if _script is not None:
+        return _script.resolve().parent
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not file:
+        return None
+    folder = Path(file).resolve().parent
+    installed = (sysconfig.get_path(name) for name in ("scripts", "purelib", "platlib", "stdlib"))
+    return None if any(folder == Path(one).resolve() for one in installed if one) else folder
+
+
+def project_file(
+    environ: Mapping[str, str], folder: Path | None = None, script: Path | None = None
+) -> ProjectFile:
+    """The project's setting file: what NETSPY_SETTING names, else `setting.py` or `settings.py` in the current folder
+    (`folder`), else in the script's own (`script`). No other folder is looked at, but to say that its file wasn't read.
+    """
     named = environ.get("NETSPY_SETTING", "")
     folder = folder or Path.cwd()
     if named:
-        path = Path(named)
+        path = Path(named).expanduser()
         if path.is_file():
-            return path
+            return ProjectFile(path)
         as_module = folder.joinpath(*named.split(".")).with_suffix(".py")
         if as_module.is_file():
-            return as_module
+            return ProjectFile(as_module)
         raise ConfigError(
             f"NETSPY_SETTING={named!r} names no file; give the path of a setting.py, or unset it"
         )
-    for name in ("setting.py", "settings.py"):
-        path = folder / name
-        if path.is_file():
-            return path
-    return None
+    found = _present([folder, *([script] if script else [])])
+    if found:
+        return ProjectFile(
+            found[0],
+            tuple(
+                f"{other} is not read: the settings are those of {found[0]}; NETSPY_SETTING names another file"
+                for other in found[1:]
+            ),
+        )
+    above = _present([(script or folder).parent])[:1]
+    return ProjectFile(
+        None,
+        tuple(f"{one} is not read; start from its folder, or name it in NETSPY_SETTING" for one in above),
+    )
+
+
+def _present(folders: Iterable[Path]) -> list[Path]:
+    """The setting files there are, each once."""
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        for name in _FILES:
+            path = folder / name
+            if path.is_file():
+                found.setdefault(path.resolve(), path)
+    return list(found.values())
 
 
 def read_project(path: Path) -> dict[str, Any]:
-    """The upper-case names of a setting file. Raises ConfigError when the file raises."""
+    """The upper-case names of a setting file, which may import what lies beside it. Raises ConfigError when it raises."""
+    folder = str(path.resolve().parent)
+    added = folder not in sys.path
+    if added:
+        sys.path.insert(0, folder)
     try:
         names = runpy.run_path(str(path))
     except Exception as error:
         raise ConfigError(f"{path}: reading the settings failed: {type(error).__name__}: {error}") from error
+    finally:
+        if added:
+            with suppress(ValueError):
+                sys.path.remove(folder)
     return {key: value for key, value in names.items() if key.isupper() and not key.startswith("_")}
 
 
@@ -70,6 +135,10 @@ class _Layers:
         self._extra: dict[str, Any] = {}
         self._warnings: list[str] = []
         self._misspelt: list[str] = []
+
+    def warn(self, text: str) -> None:
+        """To be said at the start."""
+        self._warnings.append(text)
 
     def take(self, name: str, value: Any, origin: str) -> None:
         """One value. Raises ConfigError when it is wrong."""
@@ -92,14 +161,14 @@ class _Layers:
                 )
             self._extra[name] = value
 
-    def loaded(self) -> Loaded:
-        """The settings that come of it. Raises ConfigError: they don't fit together, or a name is misspelt under
-        STRICT_SETTINGS.
+    def loaded(self, project: str = "") -> Loaded:
+        """The settings that come of it; `project` is the file that was read. Raises ConfigError: they don't fit together,
+        or a name is misspelt under STRICT_SETTINGS.
         """
         if self._misspelt and self._values.get("STRICT_SETTINGS", False):
             raise ConfigError("; ".join(self._misspelt))
         warnings = (*self._warnings, *self._misspelt)
-        return Loaded(Settings(**self._values), self._origins, warnings, self._extra)
+        return Loaded(Settings(**self._values), self._origins, warnings, self._extra, project)
 
 
 def load(
@@ -118,10 +187,15 @@ def load(
     origin of each override by itself. Raises ConfigError with one line for the first wrong value.
     """
     environ = os.environ if environ is None else environ
-    if project is None:
-        path = project_file(environ)
-        project, project_origin = (read_project(path), str(path)) if path else ({}, project_origin)
     layers = _Layers()
+    read = ""
+    if project is None:
+        path, warnings = project_file(environ, script=script_folder())
+        project = {}
+        if path is not None:
+            project, project_origin, read = read_project(path), str(path), str(path)
+        for warning in warnings:
+            layers.warn(warning)
     for source, origin in ((project, project_origin), (custom or {}, custom_origin)):
         for name, value in source.items():
             layers.take(name, value, origin)
@@ -135,7 +209,7 @@ def load(
     for name, value in (overrides or {}).items():
         origin = override_origin if isinstance(override_origin, str) else override_origin.get(name, "keyword")
         layers.take(name, value, origin)
-    return layers.loaded()
+    return layers.loaded(read)
 
 
 class ProjectSettings:

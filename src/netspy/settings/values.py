@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
@@ -35,6 +37,20 @@ def type_name(name: str) -> str:
         if isinstance(kind, type) and get_origin(kind) is None
         else str(kind).replace("typing.", "")
     )
+
+
+def is_path(name: str) -> bool:
+    """Whether a setting is a file or a folder (or may be one)."""
+    return str((meta(name).extra or {}).get("unit", "")).startswith("path")
+
+
+def _home(name: str, value: str, origin: str) -> str:
+    try:
+        return str(Path(value).expanduser())
+    except RuntimeError:
+        raise ConfigError(
+            f"{origin}: {name}={value!r}: no home folder is known for this user; write the whole path"
+        ) from None
 
 
 _YES = {"1", "true", "yes", "on", "y", "t"}
@@ -75,6 +91,10 @@ def check_value(name: str, value: Any, origin: str) -> Any:
     """`value` as the declared type of `name`, within its bounds. Raises ConfigError naming origin, name and value."""
     if isinstance(value, str) and base_type(name) is not str and base_type(name) in (bool, int, float):
         value = from_text(name, value, origin)
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str) and value.startswith("~") and is_path(name):
+        value = _home(name, value, origin)
     if isinstance(value, tuple | set | frozenset):
         value = list(value)
     try:

@@ -177,11 +177,16 @@ class BaseParser:
         return start(self, processes=processes)
 
     def run(self) -> RunSummary:
-        """As `start`, in this process, for programs: prints no summary, never exits, raises ConfigError."""
+        """As `start`, in this process, for programs: prints no summary, never exits, raises ConfigError.
+
+        Where an event loop runs in this thread (a notebook), the crawl has a thread of its own meanwhile; that loop stands
+        still until the crawl is over, as at any call that blocks: `await asyncio.to_thread(spider.run)` lets it go on.
+        """
+        from netspy.launch.loops import off_the_loop
         from netspy.launch.single import run_single
 
         may_start(self)
-        return run_single(self).summary
+        return off_the_loop(lambda: run_single(self).summary, self.stop)
 
     def begin_run(self) -> None:
         """Called at each start: a further run of the same object counts from zero."""

@@ -94,4 +94,4 @@ def test_no_exception_is_no_crash():
 
 def test_every_exit_code_is_explained_to_readers_of_the_source():
     """1 is Python's own for a traceback, so it must not mean anything here."""
-    assert {int(code) for code in ExitCode} == {0, 2, 3, 4, 5, 6, 7, 8, 9, 130, 137, 143}
+    assert {int(code) for code in ExitCode} == {0, 2, 3, 4, 5, 6, 7, 8, 9, 129, 130, 137, 143}

@@ -15,6 +15,7 @@ from netspy.cli.output import say, things
 from netspy.cli.tasks.source_list import TaskKey, find_target, place_of
 from netspy.errors import ConfigError, NetspyError, SerializationError
 from netspy.observe.log import is_terminal
+from netspy.stdio import is_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +124,7 @@ class _File:
 
         try:
             if self._name == "-":
-                if sys.stdin is None:  # its descriptor was closed before we started
+                if is_missing(sys.stdin):  # its descriptor was closed before we started
                     raise ConfigError(
                         "standard input is closed; pipe the tasks into the command, or name a file"
                     )
