@@ -47,14 +47,15 @@ English · [简体中文](zh/settings.md)
 
 Made from the declarations in `src/netspy/settings/` by `make docs-settings`; edit them there.
 
-A setting can be given in five places. Weakest first:
+A setting can be given in six places. Weakest first:
 
 1. the default below;
 2. `setting.py` (or `settings.py`): the file that `NETSPY_SETTING` names, else that of the current folder, else that of the
    script's own folder; the log says which file was read, and which was not;
-3. the spider's `__custom_setting__`;
-4. the environment: `NETSPY_` and the name, for example `NETSPY_SPIDER_THREAD_COUNT=32`;
-5. keywords of the constructor, `NewsSpider(SPIDER_THREAD_COUNT=32)`, and `-s NAME=VALUE` on the command line.
+3. `netspy.setting.NAME = value` in your code, before the spider starts;
+4. the spider's `__custom_setting__`;
+5. the environment: `NETSPY_` and the name, for example `NETSPY_SPIDER_THREAD_COUNT=32`;
+6. keywords of the constructor, `NewsSpider(SPIDER_THREAD_COUNT=32)`, and `-s NAME=VALUE` on the command line.
 
 `netspy settings` prints every value in force and where it came from; `netspy settings --changed` only those that
 something has set. A value of the wrong type, or out of its bounds, stops the start with one line. A name that is close
@@ -93,14 +94,15 @@ CHINESE = Language(
 
 本页由 `make docs-settings` 根据 `src/netspy/settings/` 里的声明生成；中文说明放在 `docs/zh/settings.json`。
 
-一个配置项可以写在五个地方，后面的盖过前面的：
+一个配置项可以写在六个地方，后面的盖过前面的：
 
 1. 下表里的默认值；
 2. `setting.py`（或 `settings.py`）：`NETSPY_SETTING` 指定的文件，否则是当前目录的，再否则是脚本所在目录的；日志会说明
    读了哪个文件、没读哪个；
-3. 爬虫类的 `__custom_setting__`；
-4. 环境变量：`NETSPY_` 加上名称，例如 `NETSPY_SPIDER_THREAD_COUNT=32`；
-5. 构造参数 `NewsSpider(SPIDER_THREAD_COUNT=32)`，以及命令行的 `-s NAME=VALUE`。
+3. 代码里的 `netspy.setting.NAME = 值`，在爬虫启动之前；
+4. 爬虫类的 `__custom_setting__`；
+5. 环境变量：`NETSPY_` 加上名称，例如 `NETSPY_SPIDER_THREAD_COUNT=32`；
+6. 构造参数 `NewsSpider(SPIDER_THREAD_COUNT=32)`，以及命令行的 `-s NAME=VALUE`。
 
 `netspy settings` 打印每一项的当前值和来源；加 `--changed` 只看被改过的。类型不对或超出范围的值会让启动失败，并给出一行
 说明。名称和某个配置项很像但不相同时会告警（`STRICT_SETTINGS` 打开时直接报错）；其他大写名称归你自己用。环境变量里的

@@ -20,6 +20,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from netspy import setting
     from netspy.errors import (
         ConfigError,
         DedupError,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from netspy.spiders.tasks import TaskSpider
 
     log: Any
-    setting: Any
 
 __version__ = "0.1.0"
 
@@ -107,7 +107,7 @@ def __getattr__(name: str) -> Any:
     elif name == "log":
         value = importlib.import_module("netspy.observe.log").get_logger("netspy")
     elif name == "setting":
-        value = importlib.import_module("netspy.settings").ProjectSettings()
+        value = importlib.import_module("netspy.setting")
     else:
         raise AttributeError(f"module 'netspy' has no attribute {name!r}")
     globals()[name] = value
@@ -116,7 +116,7 @@ def __getattr__(name: str) -> Any:
 
 def _download(request: Any) -> Any:
     """`Request(url).download()` outside a spider."""
-    return importlib.import_module("netspy.assembly").bare_download(request)
+    return importlib.import_module("netspy.assembly.bare").bare_download(request)
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,8 @@ NetspyError
 │   ├── AntiBotError  ProxyUnavailableError  UserUnavailableError   reserved: proxy and account pools
 │   └── CallbackTimeoutError    a callback ran past SPIDER_TASK_MAX_SECONDS
 ├── ContentTypeRejectedError    the content type isn't in ALLOWED_CONTENT_TYPES
-├── ResponseError               the response can't be read as asked (e.g. `.json()` of HTML)
+├── ResponseError               the response can't be read as asked
+│   └── NotJsonError            `.json()` of what is no JSON; a ValueError, too
 ├── ValidationError             raised by `validate`: fetch this request again
 ├── NotRetryError               raised by user code: drop this request, don't retry
 ├── UserCodeError               user code raised what is no Exception (CancelledError, KeyboardInterrupt, …)
@@ -106,7 +107,7 @@ class DownloadError(RequestError):
 class ResponseTooLargeError(DownloadError):
     """The body is larger than MAX_RESPONSE_SIZE after decompression; the transfer was aborted."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str = "the body is larger than MAX_RESPONSE_SIZE") -> None:
         super().__init__(message, reason="too_large", retryable=False)
 
 
@@ -141,6 +142,10 @@ class ContentTypeRejectedError(NetspyError):
 
 class ResponseError(NetspyError):
     """The response can't be read as asked."""
+
+
+class NotJsonError(ResponseError, ValueError):
+    """`Response.json()` of a body that is none. A ValueError as well, as the standard library's JSONDecodeError is."""
 
 
 class ValidationError(NetspyError):

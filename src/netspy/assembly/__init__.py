@@ -17,7 +17,6 @@ from netspy.engine.control import Ended
 from netspy.engine.node import Node
 from netspy.engine.parts import NodeState, Parts, TaskParts
 from netspy.errors import ConfigError, MissingExtraError
-from netspy.messages.request import Request
 from netspy.messages.urls import compile_ignore
 from netspy.observe.alerts import Alerts
 from netspy.observe.throttle import Throttled
@@ -107,22 +106,6 @@ def downloader_class(settings: Settings) -> Any:
             f"DOWNLOADER={settings.DOWNLOADER!r} has no fetch(request); see docs/downloading.md"
         )
     return found
-
-
-def bare_download(request: Request) -> Any:
-    """Fetch outside a spider: `Request(url).download()` in a plain script."""
-    import asyncio
-
-    from netspy.settings import load
-
-    async def fetch() -> Any:
-        downloader = make_downloader(load().settings)
-        try:
-            return await downloader.fetch(request)
-        finally:
-            await downloader.close()
-
-    return asyncio.run(fetch())
 
 
 @contextmanager
@@ -272,7 +255,7 @@ def _dead_letters(built: Built, spider: AnySpider, settings: Settings, alerts: A
     from netspy.pipelines.dead_letters.shared import SharedLetters, open_store
     from netspy.policy.run_scope import run_scope
 
-    job = run_scope(settings, spider.name, getattr(spider, "redis_key", None)).job
+    job = run_scope(settings, spider.job_name, getattr(spider, "redis_key", None)).job
     store = open_store(settings, job)
     if store is None:
         return file
@@ -331,4 +314,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Built", "NodeState", "bare_download", "build", "embedded_store", "make_downloader"]
+__all__ = ["Built", "NodeState", "build", "embedded_store", "make_downloader"]

@@ -30,7 +30,7 @@ def build_air(
         )
 
     wanted = settings.FAILED_REQUEST_PATH
-    failed = resume.FailedFile(wanted, spider.name, trouble)
+    failed = resume.FailedFile(wanted, spider.job_name, trouble)
     path = failed.path
     if path != Path(wanted):
         spider.logger.info("{} holds the records of another spider; this one's go to {}", wanted, path)
@@ -133,7 +133,7 @@ def keep_what_is_left(
         try:
             with failed.settled() as path:
                 kept, lost = resume.dump(
-                    path, left, frontier.seen(), seeded=not node.seeding_unfinished, spider=spider.name
+                    path, left, frontier.seen(), seeded=not node.seeding_unfinished, spider=spider.job_name
                 )
         except OSError as error:
             log.error(

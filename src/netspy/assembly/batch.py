@@ -41,7 +41,7 @@ def in_process(spider: TableSpider) -> bool:
 
 def id_field_of(spider: TableSpider) -> str:
     """The column of a task row that names the task, as the store has it."""
-    name: str = spider.store.id_field or spider.settings.BATCH_TASK_ID_FIELD
+    name: str = spider.store.id_field or spider.load_settings().settings.BATCH_TASK_ID_FIELD
     return name
 
 

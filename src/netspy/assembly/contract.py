@@ -10,7 +10,6 @@ from netspy.frontier.contract import Frontier, Keeper
 from netspy.messages.request import Request
 from netspy.observe.counters import Counters
 from netspy.observe.log import Logger
-from netspy.settings import Settings
 from netspy.settings.loading import Loaded
 from netspy.tasks.batch_store import BatchStore
 
@@ -27,15 +26,16 @@ class AnySpider(SpiderLike, Protocol):
     item_handler: Callable[[list[Any]], Any] | None
     pipelines: Sequence[Any] | None
     logger: Logger
-    counters: Counters
     _running: Stoppable | None  # the handle for the spider's own `stop`, set while it runs
 
+    @property
+    def job_name(self) -> str: ...
     @property
     def kind(self) -> str: ...
     @property
     def shared(self) -> bool: ...
     @property
-    def settings(self) -> Settings: ...
+    def counters(self) -> Counters: ...
     def load_settings(self) -> Loaded: ...
     def override_settings(self, values: dict[str, Any], origin: str = "keyword") -> None: ...
     def begin_run(self) -> None: ...

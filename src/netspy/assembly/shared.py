@@ -35,7 +35,7 @@ START_NOTICE_S = 2.0
 
 def scope_of(spider: SharedSpider, settings: Settings) -> RunScope:
     """The names of the spider's run in Redis. Raises ConfigError."""
-    return run_scope(settings, spider.name, spider.redis_key, use_run_id=spider.kind != "batch")
+    return run_scope(settings, spider.job_name, spider.redis_key, use_run_id=spider.kind != "batch")
 
 
 def build_shared(
@@ -50,7 +50,7 @@ def build_shared(
     frontier = RedisFrontier(
         settings,
         scope,
-        Owner(spider.name, spider.kind, spider.take_over),
+        Owner(spider.job_name, spider.kind, spider.take_over),
         pack=_pack,
         unpack=Request.unpack,
         events=Events(
@@ -211,7 +211,7 @@ def _outages(built: Built, spider: AnySpider, settings: Settings) -> Callable[[b
             return  # a start that fails says so itself, in one line
         if away:
             log.warning("Redis is away; waiting for it (nothing is lost, work goes on when it is back)")
-            if spider.settings.REDIS_URL == "embedded":
+            if spider.load_settings().settings.REDIS_URL == "embedded":
                 threading.Thread(
                     target=revive_embedded, args=(spider, settings), name="netspy-revive", daemon=True
                 ).start()

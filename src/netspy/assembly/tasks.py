@@ -82,7 +82,7 @@ def push(spider: ListSpider, tasks: Sequence[Any], *, task_key: str | None = Non
         blocking(lambda: source.add(list(tasks)))
         return len(tasks)
     with (
-        embedded_store(spider, spider.settings) as settings,
+        embedded_store(spider, spider.load_settings().settings) as settings,
         OutsideSource(settings, task_key or spider.list_name) as outside,
     ):
         outside.add(list(tasks))

@@ -117,7 +117,7 @@ def check(*, spider: Spider, arguments: ArgumentOption = None, values: SetOption
     from netspy.tasks.cron import batch_schedule
 
     made = _spider(spider, arguments, values)
-    settings: Settings = made.settings
+    settings: Settings = made.load_settings().settings
     problem = made.problem()
     if problem:
         raise ConfigError(problem)
@@ -149,7 +149,7 @@ def status(
     from netspy.tasks.cron import batch_schedule
 
     made = _spider(spider, arguments, values)
-    schedule = batch_schedule(made.settings)
+    schedule = batch_schedule(made.load_settings().settings)
     seen, run = _look(made), _run(made)
     told = run.batch
     same = told is not None and seen.latest is not None and told.batch == seen.latest.id

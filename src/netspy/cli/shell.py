@@ -38,6 +38,7 @@ def shell(
     import asyncio
     import code
 
+    import netspy
     from netspy import assembly
     from netspy import settings as settings_module
     from netspy.cli.target import setting_values
@@ -52,7 +53,7 @@ def shell(
         finally:
             await downloader.close()
 
-    names: dict[str, Any] = {"Request": Request}
+    names: dict[str, Any] = {"Request": Request, "mw": netspy}
 
     def fetch(target: str | Request) -> Any:
         """Fetch another page; `request` and `response` are the new ones."""
@@ -62,6 +63,6 @@ def shell(
 
     names["fetch"] = fetch
     response = fetch(url)
-    banner = f"{response!r}\nnames: request, response, fetch(url), Request — leave with Ctrl-D"
+    banner = f"{response!r}\nnames: request, response, fetch(url), Request, mw — leave with Ctrl-D"
     code.interact(banner=banner, local=names, exitmsg="")
     return 0

@@ -84,7 +84,14 @@ class CurlDownloader:
     async def _fetch(self, request: Request, saving: Saving | None) -> Response:
         loop = self._loop or self._open()
         started = loop.time()
-        out = Outgoing(request, urls.require_http(request.url), self._settings)
+        if request.render:
+            raise download_error(
+                request.method,
+                request.url,
+                "render=True: pages that need a browser can't be had yet; leave it out, or name a DOWNLOADER of your own",
+                Kind("render", retryable=False),
+            )
+        out = Outgoing(request, urls.require_http(request.wire_url), self._settings)
         pool = self._pools.get(out.impersonate) or self._new_pool(out)
         fragment = request.url[request.url.index("#") :] if "#" in request.url else ""
         history: list[Response] = []

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ConfigError
+from netspy.logger import HasLogger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 HOOKS = ("process_request", "process_response", "process_exception", "open", "close")
 
 
-class DownloaderMiddleware:
+class DownloaderMiddleware(HasLogger):
     """Base class: override what you need; each method may be plain `def` or `async def`.
 
     On the way out the first middleware of DOWNLOADER_MIDDLEWARES comes first, on the way back last. What a

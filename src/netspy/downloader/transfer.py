@@ -183,13 +183,14 @@ def has_known_end(status_line: bytes, head: Head) -> bool:
 
 
 def is_allowed(content_type: str | None, patterns: Iterable[str]) -> bool:
-    """Whether a content type matches one of the patterns (`text/*`); an answer without one is given the
-    benefit.
+    """Whether a content type begins with one of the patterns (`text/`, `text/html`) or matches it (`text/*`, `*/xml`); an
+    answer without one is given the benefit.
     """
     if not content_type:
         return True
     essence = content_type.partition(";")[0].strip().lower()
-    return any(fnmatchcase(essence, pattern.strip().lower()) for pattern in patterns)
+    wanted = (pattern.partition(";")[0].strip().lower() for pattern in patterns)
+    return any(one and (essence.startswith(one) or fnmatchcase(essence, one)) for one in wanted)
 
 
 from_handle, buffer = ffi.from_handle, ffi.buffer

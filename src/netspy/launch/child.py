@@ -151,7 +151,8 @@ def _main(
     os.close(out)
     os.close(err)
     # Rows that go nowhere must not count as written.
-    rows = writes_stdout(spider.pipelines or spider.settings.ITEM_PIPELINES)
+    settings = spider.load_settings().settings
+    rows = writes_stdout(spider.pipelines or settings.ITEM_PIPELINES)
     sys.stdout = _text(1, io.FileIO if rows else _Pipe)
     sys.stderr = _text(2, _Pipe)
 
@@ -165,7 +166,7 @@ def _main(
 
     try:
         # The parent has said the warnings about settings.
-        log.setup(spider.settings, spider=spider.name, node=str(number), terminal=on_terminal)
+        log.setup(settings, spider=spider.name, node=str(number), terminal=on_terminal)
         send(run_single(spider, setup_log=False, on_forced=forced).summary)
     except NetspyError as error:
         send(failure_summary(spider, error), str(error))

@@ -123,7 +123,7 @@ def _stopped(spider: SharedSpider, settings: Settings, started: datetime, number
     return summaries.build(
         spider.counters, spider=spider.name, kind=spider.kind, outcome="stopped",
         code=exit_code("stopped", stop=stop_of(number)), started=started, finished=now,
-        elapsed_s=(now - started).total_seconds(), reason=name, redis_key=spider.redis_key or spider.name,
+        elapsed_s=(now - started).total_seconds(), reason=name, redis_key=spider.redis_key or spider.job_name,
         run_id=run_id_of(spider, settings),
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ from netspy.observe.outcome import ExitCode, Outcome, exit_code, stop_of
 from netspy.observe.panel import PanelProgress, make_progress
 from netspy.observe.progress import RateMeter
 from netspy.observe.summary import RunSummary
-from netspy.settings import Settings
+from netspy.settings import Settings, in_use
 
 _SHOW_S = 1.0
 
@@ -39,6 +39,7 @@ def run_monitor(spider: TableSpider, *, once: bool, signals: ExitSignals) -> tup
     spider.begin_run()
     before = ExitSignals()
     with (
+        in_use(spider.name, loaded),
         assembly.embedded_store(spider, settings) as settings,
         asyncio.Runner(loop_factory=loop_factory()) as runner,
     ):

@@ -22,7 +22,7 @@ from netspy.observe.outcome import ExitCode, crash_of, exit_code_of, outcome_of
 from netspy.observe.panel import NoProgress, Progress, make_progress
 from netspy.observe.summary import RunSummary
 from netspy.pipelines.stdout import STDOUT, check_stdout, writes_stdout
-from netspy.settings import Loaded, Settings
+from netspy.settings import Loaded, Settings, in_use
 from netspy.stdio import write_last
 
 _NO_REASON = {"finished", "nothing to do"}
@@ -124,6 +124,7 @@ def run_single(
     shown: Progress = make_progress(settings) if progress else NoProgress()
     try:
         with (
+            in_use(spider.name, loaded),
             assembly.embedded_store(spider, settings) as settings,
             asyncio.Runner(loop_factory=loop_factory()) as runner,
         ):

@@ -67,7 +67,7 @@ class Watch(threading.Thread):
             if self._last is not None:
                 state = f"Redis away for {now - self._away_since:.0f} s"
                 self._show(replace(self._last, state=state, elapsed_s=now - self._began))
-            if self._spider.settings.REDIS_URL == assembly.EMBEDDED:
+            if self._spider.load_settings().settings.REDIS_URL == assembly.EMBEDDED:
                 assembly.revive_embedded(self._spider, self._settings)
             return
         self._away_since = None

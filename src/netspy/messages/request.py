@@ -271,7 +271,7 @@ class Request:
         ):
             return kept
         try:
-            digest = request_digest(method, url, self._requests_kwargs, ignore)
+            digest = request_digest(method, self.wire_url, self._requests_kwargs, ignore)
         except InvalidUrlError:
             if self.auto_request:
                 raise
@@ -285,6 +285,12 @@ class Request:
     def fingerprint(self) -> str:
         """`digest()` as 32 hex digits."""
         return self.digest().hex()
+
+    @property
+    def wire_url(self) -> str:
+        """`url`, with the `params` that were put into `requests_kwargs` after the request was made."""
+        params = None if self._requests_kwargs is None else self._requests_kwargs.get("params")
+        return self.url if params is None else add_params(self.url, params)
 
     @property
     def site(self) -> str:

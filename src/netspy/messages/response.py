@@ -11,7 +11,7 @@ import binascii
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from netspy.errors import InvalidUrlError, MissingExtraError, RequestError, ResponseError
+from netspy.errors import InvalidUrlError, MissingExtraError, NotJsonError, RequestError, ResponseError
 from netspy.messages import charset, urls
 from netspy.messages.charset_labels import python_codec
 from netspy.messages.headers import Given, Headers
@@ -35,6 +35,7 @@ class Response:
     """
 
     __slots__ = (
+        "__dict__",  # attributes of the user's own; made when the first is set
         "_base_url",
         "_cookies",
         "_encoding",
@@ -178,15 +179,15 @@ class Response:
             self._kind = charset.body_kind(self.headers.get("content-type"), self.text)
         return self._kind
 
-    def json(self) -> Any:
+    def json(self, **options: Any) -> Any:
         """The body as JSON: UTF-8 (RFC 8259) with or without a byte order mark, else in the response's encoding.
 
-        Raises ResponseError when it isn't JSON.
+        `options` are those of `json.loads`. Raises NotJsonError, a ResponseError and a ValueError, when it isn't JSON.
         """
         import msgspec
 
         override = self._override()
-        if override is None:
+        if override is None and not options:
             try:
                 return msgspec.json.decode(self.content)
             except (msgspec.DecodeError, UnicodeDecodeError):
@@ -196,9 +197,9 @@ class Response:
         content_type = self.headers.get("content-type")
         _, text = charset.read(self.content, content_type, override=override, kind="json")
         try:
-            return json.loads(text)
+            return json.loads(text, **options)
         except ValueError as error:
-            raise ResponseError(
+            raise NotJsonError(
                 f"{self.url} is not JSON ({error}); the body begins with {self.content[:80]!r}"
             ) from None
 
@@ -287,9 +288,9 @@ class Response:
         """The Python codec in which the queries of the page's links are sent (WHATWG URL, 4.4)."""
         return python_codec(self.encoding)
 
-    def urljoin(self, href: str) -> str:
+    def urljoin(self, url: str) -> str:
         """The absolute URL of a link on this page. Raises InvalidUrlError when it doesn't make one."""
-        return urls.join(self.base_url, href, encoding=self.link_encoding)
+        return urls.join(self.base_url, url, encoding=self.link_encoding)
 
     def follow(self, target: Any, callback: Any = None, **kw: Any) -> Request:
         """The request for a link: a URL, a Link, or the selector of a link element or attribute.

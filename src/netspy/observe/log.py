@@ -12,9 +12,12 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from netspy.errors import ConfigError
+from netspy.logger import Logger as Logger  # noqa: PLC0414  what sets the log up offers the loggers, too
+from netspy.logger import get_logger as get_logger  # noqa: PLC0414
+from netspy.logger import loguru_logger
 from netspy.observe.faults import short_traceback
 from netspy.settings import without_passwords as without_passwords  # noqa: PLC0414  the command line and the summary use it, too
 
@@ -80,12 +83,6 @@ class _Log:
         self.route: _Route | None = None
 
 
-def _loguru() -> Any:
-    from loguru import logger
-
-    return logger
-
-
 class _Route(logging.Handler):
     """Hands what other libraries log at WARNING and above through the standard library to our sinks."""
 
@@ -94,7 +91,7 @@ class _Route(logging.Handler):
             level: str | int = record.levelno
             if record.levelname in {"WARNING", "ERROR", "CRITICAL"}:
                 level = record.levelname
-            _loguru().opt(exception=record.exc_info).bind(name=record.name).log(
+            loguru_logger().opt(exception=record.exc_info).bind(name=record.name).log(
                 level, "{}", record.getMessage()
             )
         except Exception:
@@ -149,7 +146,7 @@ def setup(
     `terminal` says whether stderr ends on one, where it is a pipe to somebody who knows.
     Raises ConfigError when LOG_FILE can't be opened or its rotation or retention isn't understood.
     """
-    logger = _loguru()
+    logger = loguru_logger()
     _remove()
     with suppress(ValueError):
         logger.remove(0)  # loguru's own handler on stderr; it is gone after the first time
@@ -210,7 +207,7 @@ def close() -> None:
     screen = _LOG.screen = _Screen(None)
     _LOG.node = ""
     _LOG.handlers.append(
-        _loguru().add(
+        loguru_logger().add(
             screen.write, format=_plain_format, colorize=False, level="DEBUG", backtrace=False, diagnose=False
         )
     )
@@ -219,55 +216,8 @@ def close() -> None:
 def _remove() -> None:
     for handler in _LOG.handlers:
         with suppress(ValueError):  # the program may have removed all of loguru's handlers itself
-            _loguru().remove(handler)
+            loguru_logger().remove(handler)
     _LOG.handlers.clear()
     if _LOG.route is not None:
         logging.getLogger().removeHandler(_LOG.route)
         _LOG.route = None
-
-
-class Say(Protocol):
-    """One level's method of a logger."""
-
-    def __call__(self, message: str, *args: Any, **kwargs: Any) -> None:
-        """Log `message`, formatted with the arguments when there are any."""
-
-
-class Logger:
-    """A named logger with brace style: `logger.info("{} rows from {}", n, url)`.
-
-    Everything that loguru's logger can do is there (`bind`, `opt`, `exception` …); loguru is imported at the
-    first use.
-    """
-
-    trace: Say
-    debug: Say
-    info: Say
-    success: Say
-    warning: Say
-    error: Say
-    critical: Say
-    exception: Say
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        # Reached once per method: the bound method then lives in the instance.
-        if attribute.startswith("_"):
-            raise AttributeError(attribute)
-        found = getattr(_loguru().bind(name=self.name), attribute)
-        self.__dict__[attribute] = found
-        return found
-
-    def __repr__(self) -> str:
-        return f"<Logger {self.name}>"
-
-    def __reduce__(self) -> tuple[type[Logger], tuple[str]]:
-        # loguru's bound methods don't pickle; the name is all there is to a logger.
-        return Logger, (self.name,)
-
-
-def get_logger(name: str = "netspy") -> Logger:
-    """The logger of this name; nothing is set up or imported until it is used."""
-    return Logger(name)

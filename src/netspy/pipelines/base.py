@@ -4,25 +4,31 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from netspy.logger import HasLogger
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from netspy.settings import Settings
 
 
-class BasePipeline:
+class BasePipeline(HasLogger):
     """Keeps items somewhere. Methods may be plain (run in a worker thread) or `async def` (run on the
     loop).
 
-    `settings` is set before `open` is called. Calls for one pipeline never overlap. A method that raises,
-    or returns False, has stored nothing of its batch as far as netspy knows: the batch is tried again with
-    back-off, then split to find the bad rows, which are dead-lettered. So a write should be atomic, or
-    keyed. A store that answers for each row can raise RowsFailedError, which names the rows that it lacks.
+    `settings` is set before `open` is called; `logger` is there from the start. Calls for one pipeline never
+    overlap. A method that raises, or returns False, has stored nothing of its batch as far as netspy knows: the
+    batch is tried again with back-off, then split to find the bad rows, which are dead-lettered. So a write should
+    be atomic, or keyed. A store that answers for each row can raise RowsFailedError, which names the rows that it lacks.
     """
 
     settings: Settings
+
+    own_settings: Mapping[str, Any] = MappingProxyType({})
+    """Settings that this object was given by its constructor; they go before the spider's."""
 
     recovers: ClassVar[bool] = False
     """Whether `open` finishes what a crash has left: then a run without rows opens and closes the pipeline, too."""

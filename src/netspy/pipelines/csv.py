@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.local.filenames import beside, file_stem
 from netspy.pipelines.local.shared_file import SharedFile, locked
+from netspy.pipelines.own_settings import given
 from netspy.pipelines.values import as_sheet, text_of
 
 if TYPE_CHECKING:
@@ -57,10 +58,18 @@ class CsvPipeline(BasePipeline):
     path: Path | None = None
     table: str | None = None
 
-    def __init__(self, path: str | Path | None = None, *, table: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        table: str | None = None,
+        output_dir: str | Path | None = None,
+    ) -> None:
         """`path`: a file to use in the place of CSV_OUTPUT_DIR/<table>.csv, for the rows of `table` (default:
         ITEM_DEFAULT_TABLE); other tables go beside it, to `<stem>.<table><suffix>`.
+        `output_dir`: CSV_OUTPUT_DIR of this pipeline.
         """
+        self.own_settings = given("CsvPipeline", CSV_OUTPUT_DIR=output_dir)
         if path is not None:
             self.path = Path(path).expanduser()
             self.table = table

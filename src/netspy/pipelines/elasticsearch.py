@@ -20,6 +20,7 @@ from netspy.pipelines.documents.bulk import (
     update_line,
 )
 from netspy.pipelines.errors import UnavailableError, text_of
+from netspy.pipelines.own_settings import given
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:
@@ -72,7 +73,11 @@ class ElasticsearchPipeline(BasePipeline):
     - Values have the forms of JSON lines. Mappings are the index's own: dynamic, or as you made them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: Sequence[str] | str | None = None) -> None:
+        """`hosts`: ELASTICSEARCH_HOSTS of this pipeline."""
+        self.own_settings = given(
+            "ElasticsearchPipeline", ELASTICSEARCH_HOSTS=[hosts] if isinstance(hosts, str) else hosts
+        )
         try:
             import urllib3
         except ImportError:

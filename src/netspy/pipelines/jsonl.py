@@ -12,6 +12,7 @@ from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.local.compressed import CODECS, Codec, codec_of, whole_part
 from netspy.pipelines.local.filenames import beside, file_stem, next_number
 from netspy.pipelines.local.shared_file import SharedFile, end_of_last_line, locked
+from netspy.pipelines.own_settings import given
 from netspy.pipelines.values import json_lines
 
 if TYPE_CHECKING:
@@ -36,10 +37,18 @@ class JsonlPipeline(BasePipeline):
     table: str | None = None
     rotate_bytes: int | None = None  # None: the setting
 
-    def __init__(self, path: str | Path | None = None, *, table: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        table: str | None = None,
+        output_dir: str | Path | None = None,
+    ) -> None:
         """`path`: a file to use in the place of JSONL_OUTPUT_DIR/<table>.jsonl, for the rows of `table` (default:
         ITEM_DEFAULT_TABLE); other tables go beside it, to `<stem>.<table><suffix>`.
+        `output_dir`: JSONL_OUTPUT_DIR of this pipeline.
         """
+        self.own_settings = given("JsonlPipeline", JSONL_OUTPUT_DIR=output_dir)
         if path is not None:
             self.path = Path(path).expanduser()
             self.table = table

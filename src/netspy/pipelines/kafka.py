@@ -12,6 +12,7 @@ from netspy.messages.envelope import pack_row
 from netspy.messages.row import Row
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.errors import UnavailableError
+from netspy.pipelines.own_settings import given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +33,13 @@ class KafkaPipeline(BasePipeline):
     twice after an outage. An UpdateItem is refused: Kafka keeps no order between it and the row that it changes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, servers: Sequence[str] | str | None = None) -> None:
+        """`servers`: KAFKA_BOOTSTRAP_SERVERS of this pipeline, in the place of KAFKA_URL."""
         brokers.library()
+        wanted = servers.split(",") if isinstance(servers, str) else servers
+        self.own_settings = given(
+            "KafkaPipeline", KAFKA_BOOTSTRAP_SERVERS=wanted, KAFKA_URL="" if servers else None
+        )
         self._producer: Any = None
         self._keys: dict[str, tuple[str, ...]] = {}
 

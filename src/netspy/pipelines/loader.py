@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from netspy.errors import ConfigError
+from netspy.pipelines.own_settings import applied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ def _make(path: str | type | BasePipeline, settings: Settings) -> BasePipeline:
                 f"pipeline {named}: making it failed: {type(error).__name__}: {error}"
             ) from error
     with suppress(AttributeError):  # a class of the user's own with __slots__ may have no room for it
-        found.settings = settings
+        found.settings = applied(settings, found)
     return cast("BasePipeline", found)
 
 

@@ -8,6 +8,7 @@ from netspy.errors import ItemError, MissingExtraError, PipelineError, RowsFaile
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.documents.mongo import collection_name, cut_moments, document, field_name, finding
 from netspy.pipelines.errors import UnavailableError, text_of
+from netspy.pipelines.own_settings import given
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:
@@ -58,13 +59,16 @@ class MongoPipeline(BasePipeline):
     Subclasses may override `connect`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, uri: str | None = None, db: str | None = None, *, client: Any = None) -> None:
+        """`uri`, `db`: MONGO_URI and MONGO_DB of this pipeline. `client`: a MongoClient of your own, which you close."""
         try:
             import pymongo
         except ImportError:
             raise MissingExtraError("MongoPipeline", "mongo") from None
         self._pymongo = pymongo
         self._client: Any = None
+        self._given = client
+        self.own_settings = given("MongoPipeline", MONGO_URI=uri, MONGO_DB=db)
         self._keys: dict[str, tuple[str, ...]] = {}
         self._said: set[tuple[str, str]] = set()
 
@@ -74,6 +78,8 @@ class MongoPipeline(BasePipeline):
 
     def connect(self) -> Any:
         """A MongoClient. What the address says of waiting and of journalling goes before netspy's own choice."""
+        if self._given is not None:
+            return self._given
         uri = self.settings.MONGO_URI
         said = uri.partition("?")[2].lower()
         options: dict[str, Any] = {"appname": "netspy", "uuidRepresentation": "standard"}
@@ -89,7 +95,8 @@ class MongoPipeline(BasePipeline):
         try:
             client.admin.command("ping")
         except BaseException:
-            client.close()
+            if self._given is None:
+                client.close()
             raise
         self._client = client
 
@@ -168,7 +175,8 @@ class MongoPipeline(BasePipeline):
     def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
-            self._client.close()
+            if self._given is None:
+                self._client.close()
             self._client = None
 
     def _collection(self, table: str) -> Any:

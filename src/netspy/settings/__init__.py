@@ -1,8 +1,8 @@
 """Every setting, once: name, type, default, unit and one sentence; and the loader that layers them.
 
 Order, weakest first: defaults, the project's `setting.py` (what NETSPY_SETTING names, else the current folder's, else the
-script's own), the class attribute `__custom_setting__`, NETSPY_* environment variables, constructor keywords and
-command-line flags. The origin of each value is kept, so that `netspy settings` can show it.
+script's own), what `netspy.setting` was assigned, the class attribute `__custom_setting__`, NETSPY_* environment variables,
+constructor keywords and command-line flags. The origin of each value is kept, so that `netspy settings` can show it.
 """
 
 from netspy.settings.declared import FIELDS, LEGACY, NOT_BUILT, Settings
@@ -11,6 +11,7 @@ from netspy.settings.loading import (
     DEFAULT_ORIGIN,
     Loaded,
     ProjectSettings,
+    in_use,
     load,
     project_file,
     read_project,
@@ -33,6 +34,7 @@ __all__ = [
     "display_value",
     "from_text",
     "hide_password",
+    "in_use",
     "is_path",
     "is_secret",
     "load",

@@ -301,7 +301,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str, _download("User-Agent header when a request has none; empty = netspy's own.")
     ] = ""
     RANDOM_USER_AGENT: Annotated[bool, _download("Send a common browser's User-Agent, one per site.")] = False
-    USE_SESSION: Annotated[bool, _download("Accepted; connections and cookies are always shared.")] = True
+    USE_SESSION: Annotated[
+        bool,
+        _download(
+            "Whether `Request(…).download()` outside a spider shares cookies and connections; within a spider they always are."
+        ),
+    ] = True
     COOKIES_ENABLED: Annotated[bool, _download("Keep and send cookies.")] = True
     HTTPX_HTTP2: Annotated[bool, _download("Use HTTP/2 where a TLS server offers it.")] = True
     DOWNLOADER_IMPERSONATE: Annotated[
@@ -319,7 +324,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         int, _download("The largest body accepted, after decompression; 0 = no limit.", "bytes", ge=0)
     ] = 33554432
     ALLOWED_CONTENT_TYPES: Annotated[
-        list[str], _download("Content types accepted, `text/*` allowed; empty = all.")
+        list[str],
+        _download(
+            "Content types accepted, each as its beginning (`text/`, `text/html`) or a pattern (`*/xml`); empty = all."
+        ),
     ] = msgspec.field(default_factory=list)
     DOWNLOADER_MIDDLEWARES: Annotated[
         list[str], _download("Classes wrapped around each fetch, outermost first.")

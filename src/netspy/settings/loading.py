@@ -7,8 +7,8 @@ import os
 import runpy
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from netspy.errors import ConfigError
+from netspy.logger import get_logger
 from netspy.settings.declared import FIELDS, LEGACY, NOT_BUILT, Settings
 from netspy.settings.values import NO, check_value, from_text
 
@@ -152,7 +153,7 @@ class _Layers:
         elif name in LEGACY:
             self._warnings.append(f"{origin}: {name} is accepted and has no effect in netspy")
         else:
-            close = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.85)
+            close = difflib.get_close_matches(name, [*FIELDS, *NOT_BUILT, *LEGACY], n=1, cutoff=0.85)
             if close:
                 self._misspelt.append(f"{origin}: {name} is no setting; did you mean {close[0]}?")
             elif origin == COMMAND_LINE and name not in self._extra:
@@ -177,13 +178,15 @@ def load(
     custom_origin: str = "__custom_setting__",
     overrides: Mapping[str, Any] | None = None,
     override_origin: str | Mapping[str, str] = "keyword",
+    assigned: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
     project: Mapping[str, Any] | None = None,
     project_origin: str = "setting.py",
 ) -> Loaded:
     """Layer the sources and check the result.
 
-    `project=None` reads the project's file; pass a mapping to give its values directly. `override_origin` may name the
+    `project=None` reads the project's file; pass a mapping to give its values directly. `assigned`: in the place of what
+    `netspy.setting` was assigned in this process. `override_origin` may name the
     origin of each override by itself. Raises ConfigError with one line for the first wrong value.
     """
     environ = os.environ if environ is None else environ
@@ -196,7 +199,8 @@ def load(
             project, project_origin, read = read_project(path), str(path), str(path)
         for warning in warnings:
             layers.warn(warning)
-    for source, origin in ((project, project_origin), (custom or {}, custom_origin)):
+    by_code = _assigned if assigned is None else assigned
+    for source, origin in ((project, project_origin), (by_code, ASSIGNED), (custom or {}, custom_origin)):
         for name, value in source.items():
             layers.take(name, value, origin)
     for variable, text in environ.items():
@@ -212,33 +216,72 @@ def load(
     return layers.loaded(read)
 
 
-class ProjectSettings:
-    """`netspy.setting`: a read view of the project's settings (defaults, setting.py, environment).
+ASSIGNED = "netspy.setting"
+"""The origin of settings that were assigned: `netspy.setting.NAME = value`."""
 
-    A spider's own settings, with its `__custom_setting__`, are `spider.settings`.
+_assigned: dict[str, Any] = {}
+_in_use: list[tuple[str, Loaded]] = []
+
+
+@contextmanager
+def in_use(spider: str, loaded: Loaded) -> Iterator[None]:
+    """While the block runs, `netspy.setting` shows the settings of this spider, its `__custom_setting__` included."""
+    mine = (spider, loaded)
+    _in_use.append(mine)
+    try:
+        yield
+    finally:
+        _in_use[:] = [other for other in _in_use if other is not mine]
+
+
+class ProjectSettings:
+    """What `netspy.setting` shows, and what assigning to it does.
+
+    It shows the settings of the spider that runs in this process (of the one started last, where several do), else the
+    project's: defaults, setting.py, what was assigned, environment. An assignment is a layer between setting.py and
+    `__custom_setting__` for the spiders that start after it.
     """
 
     def __init__(self) -> None:
         self._loaded: Loaded | None = None
-
-    def _get(self) -> Loaded:
-        if self._loaded is None:
-            self._loaded = load()
-        return self._loaded
-
-    def reload(self) -> None:
-        """Read the sources again at the next use."""
-        self._loaded = None
+        self._too_late: set[str] = set()
 
     def as_dict(self) -> dict[str, Any]:
-        """Every setting and the project's own upper-case names."""
-        loaded = self._get()
+        """Every setting, and the upper-case names of one's own. Raises ConfigError for a wrong value."""
+        if _in_use:
+            loaded = _in_use[-1][1]
+        else:
+            loaded = self._loaded = self._loaded or load()
         return {**msgspec.structs.asdict(loaded.settings), **loaded.extra}
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        try:
-            return self.as_dict()[name]
-        except KeyError:
-            raise AttributeError(f"no setting is called {name!r}; see docs/settings.md") from None
+    def get(self, name: str) -> Any:
+        """One setting. Raises AttributeError for a name that is none, ConfigError."""
+        values = self.as_dict()
+        if name in values:
+            return values[name]
+        if name in _assigned:  # a name that is accepted without effect
+            return _assigned[name]
+        raise AttributeError(f"no setting is called {name!r}; see docs/settings.md")
+
+    def assign(self, name: str, value: Any) -> None:
+        """Set one. It is checked when a spider starts. A run that goes on doesn't change; that is said once."""
+        _assigned[name] = value
+        self._loaded = None
+        if _in_use and name not in self._too_late:
+            self._too_late.add(name)
+            get_logger("setting").warning(
+                "setting.{} was assigned while {} runs, which keeps its value; assign it before start()",
+                name,
+                _in_use[-1][0],
+            )
+
+    def remove(self, name: str) -> None:
+        """Take an assignment back. Raises AttributeError where there is none."""
+        if _assigned.pop(name, self) is self:
+            raise AttributeError(f"setting.{name} was not assigned")
+        self._loaded = None
+
+    def reload(self) -> None:
+        """Read the sources again at the next use, and forget what was assigned."""
+        _assigned.clear()
+        self._loaded = None

@@ -32,6 +32,10 @@ class BaseParser:
 
     start_urls: Sequence[str] = ()
 
+    _name = ""  # what a class sets before super().__init__() must have a place
+    _stats: Any = None
+    _own_settings: Any = None
+
     def __init__(
         self,
         *,
@@ -63,7 +67,7 @@ class BaseParser:
                 if name.isupper():  # perhaps a misspelt setting: that is told when they are read
                     self._overrides[name] = value
         self.logger: Logger = get_logger(type(self).__name__)
-        self.counters = Counters()
+        self._counters = Counters()
         self._runs = 0
         self._loaded: settings_module.Loaded | None = None
         self._running: Stoppable | None = None
@@ -71,14 +75,44 @@ class BaseParser:
     # -- names and settings ----------------------------------------------------------------------------------
 
     @property
-    def name(self) -> str:
-        """The class name."""
+    def job_name(self) -> str:
+        """What names the job where nothing else does, such as its keys in Redis: the class, whatever `name` says."""
         return type(self).__name__
 
     @property
+    def name(self) -> str:
+        """The name for people, in the log and the summary: the class name, unless you set another."""
+        return self._name or type(self).__name__
+
+    @name.setter
+    def name(self, value: str) -> None:
+        self._name = value
+        self.__dict__["logger"] = get_logger(str(value))
+
+    @property
     def stats(self) -> Any:
-        """Counters of your own: `self.stats.inc("captchas")`; they appear in the summary."""
-        return self.counters.stats
+        """Counters of your own: `self.stats.inc("captchas")`; they appear in the summary. May be replaced."""
+        return self.counters.stats if self._stats is None else self._stats
+
+    @stats.setter
+    def stats(self, value: Any) -> None:
+        self._stats = value
+
+    @property
+    def counters(self) -> Counters:
+        """What netspy counts."""
+        return self._counters
+
+    @counters.setter
+    def counters(self, value: Any) -> None:
+        raise SpiderError(
+            f"{type(self).__name__}.counters = {value!r:.60}: netspy counts there; choose another name, or use self.stats"
+        )
+
+    @property
+    def scheduler(self) -> BaseParser:
+        """Who has `stats`: `self.scheduler.stats.get("captchas")`."""
+        return self
 
     def load_settings(self) -> settings_module.Loaded:
         """Read the layers once: defaults, setting.py, `__custom_setting__`, environment, keywords. Raises ConfigError."""
@@ -102,8 +136,13 @@ class BaseParser:
 
     @property
     def settings(self) -> settings_module.Settings:
-        """The settings of this spider, a frozen value."""
-        return self.load_settings().settings
+        """The settings of this spider, a frozen value. An attribute of your own in its place changes no setting."""
+        own: Any = self._own_settings
+        return self.load_settings().settings if own is None else own
+
+    @settings.setter
+    def settings(self, value: Any) -> None:
+        self._own_settings = value
 
     # -- hooks -----------------------------------------------------------------------------------------------
 
@@ -191,7 +230,7 @@ class BaseParser:
     def begin_run(self) -> None:
         """Called at each start: a further run of the same object counts from zero."""
         if self._runs:
-            self.counters = Counters()
+            self._counters = Counters()
         self._runs += 1
 
     def stop(self, reason: str = "stopped by the spider's code") -> None:

@@ -60,7 +60,9 @@ class BatchSpider(Spider):
         )
         if batch_interval is not None:
             self._overrides["BATCH_INTERVAL"] = batch_interval
-        self.task_table = task_table or type(self).__task_table__ or snake_case(self.redis_key or self.name)
+        self.task_table = (
+            task_table or type(self).__task_table__ or snake_case(self.redis_key or self.job_name)
+        )
         self._store = batch_store
 
     @property
@@ -69,7 +71,7 @@ class BatchSpider(Spider):
         if self._store is None:
             from netspy.assembly.batch import make_store
 
-            self._store = make_store(self.settings, self.task_table)
+            self._store = make_store(self.load_settings().settings, self.task_table)
         return self._store
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ConfigError, SpiderError
-from netspy.observe.log import get_logger
 from netspy.redisio.address import url_of_client
 from netspy.spiders.batch import BatchSpider
 
@@ -20,7 +19,7 @@ class _Master(BatchSpider):
     crawls_itself = False
 
     @property
-    def name(self) -> str:
+    def job_name(self) -> str:
         """The job's name, as its spider class has it."""
         return self.redis_key or type(self).__name__
 
@@ -68,7 +67,7 @@ class BatchMonitor:
         }
         given: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
         self._spider = _Master(redis_key=key, batch_store=store, REDIS_KEY_PREFIX=prefix, **given)
-        self._spider.logger = get_logger(self._spider.name)
+        self._spider.name = key
 
     def run(self) -> RunSummary:
         """Open batch after batch until stopped. Blocks; ends as `start_monitor` does."""

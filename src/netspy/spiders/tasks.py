@@ -27,7 +27,10 @@ class PushTasks:
             """
             from netspy.assembly.tasks import push
 
-            spider = instance if instance is not None else owner()
+            spider = instance
+            if spider is None:  # what the class's own constructor may want doesn't matter here
+                spider = owner.__new__(owner)
+                TaskSpider.__init__(spider)
             return push(spider, tasks, task_key=task_key)
 
         return push_tasks
@@ -82,7 +85,7 @@ class TaskSpider(Spider):
 
         if self.task_source is not None:
             return isinstance(self.task_source, MemoryTaskSource)
-        return self.settings.TASK_SOURCE == MEMORY
+        return self.load_settings().settings.TASK_SOURCE == MEMORY
 
     @property
     def shared(self) -> bool:  # type: ignore[override]
@@ -92,7 +95,7 @@ class TaskSpider(Spider):
     @property
     def list_name(self) -> str:
         """The name of the task list: task_key, else redis_key, else the class name."""
-        return self.task_key or self.redis_key or self.name
+        return self.task_key or self.redis_key or self.job_name
 
     # -- hooks -----------------------------------------------------------------------------------------------
 
@@ -173,10 +176,10 @@ class TaskSpider(Spider):
 
     def why_nothing(self) -> str | None:
         """Where tasks were looked for."""
-        if self.task_source is not None or self.settings.TASK_SOURCE:
+        if self.task_source is not None or self.load_settings().settings.TASK_SOURCE:
             return "the task source had no tasks"
         return (
-            f"no tasks in {self.settings.REDIS_KEY_PREFIX}:{self.list_name}:tasks; push some with "
+            f"no tasks in {self.load_settings().settings.REDIS_KEY_PREFIX}:{self.list_name}:tasks; push some with "
             f"{self.name}.push_tasks(…) or `netspy tasks push`"
         )
 

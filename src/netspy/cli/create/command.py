@@ -27,7 +27,8 @@ class Kind(StrEnum):
     batch = "batch"
 
 
-HELP = """Create a project, a spider, an item or a setting.py. Nothing that exists is overwritten.
+HELP = """Create a project, a spider, an item or a setting.py. Nothing that exists is overwritten
+without --force.
 
 In a project, spiders go to spiders/ and items to items/; elsewhere to the current folder. An item with --table takes its
 fields, types and key from the table, if the database of --url or of the settings has it.
@@ -86,7 +87,7 @@ def create(
     setting: Annotated[
         bool, typer.Option("--setting", help="A setting.py with every setting and its default.")
     ] = False,
-    force: Annotated[bool, typer.Option("-f", "--force", help="Overwrite the setting.py.")] = False,
+    force: Annotated[bool, typer.Option("-f", "--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Write what was asked for and say where it is."""
     asked = [project is not None, spider is not None, item is not None, setting]
@@ -100,20 +101,20 @@ def create(
         raise typer.BadParameter("give --url or --mysql, not both")
     if (url is not None or mysql is not None) and table is None:
         raise typer.BadParameter("--url and --mysql go with --table, the table to read")
-    if force and not setting:
-        raise typer.BadParameter("-f goes with --setting; other files are never overwritten")
+    if force and project is not None:
+        raise typer.BadParameter("-f is for one file; a project's folder is never overwritten")
     base = (kind or Kind.air).value
     if project is not None:
         new_project(project, base)
     elif spider is not None:
         file, class_name = module_and_class(spider, "spider")
         folder = home("spiders")
-        write({folder / f"{file}.py": templates.spider_module(class_name, base)})
+        write({folder / f"{file}.py": templates.spider_module(class_name, base)}, overwrite=force)
         print(f"Run it: netspy run {(folder / file).as_posix()}.py")
     elif item is not None:
         file, class_name = module_and_class(item, "item")
         text = item_text(class_name, table, file, url, mysql)
-        write({home("items") / f"{file}.py": text})
+        write({home("items") / f"{file}.py": text}, overwrite=force)
     else:
         write({Path("setting.py"): templates.setting_module()}, overwrite=force)
 
@@ -192,8 +193,8 @@ def write(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
     """Write the files and say so. Raises ConfigError, before anything is written, when one of them exists."""
     for path in files:
         if path.exists() and not overwrite:
-            hint = "; -f overwrites it" if path.name == "setting.py" else "; choose another name"
-            raise ConfigError(f"{path.as_posix()} exists already{hint}")
+            hint = "-f overwrites it" if len(files) == 1 else "choose another name"
+            raise ConfigError(f"{path.as_posix()} exists already; {hint}")
     for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from datetime import datetime
 from typing import Annotated
@@ -11,7 +12,8 @@ import typer
 
 from netspy.cli.job import ArgumentOption, KeyOption, RunOption
 
-HELP = """Write items again that could not be stored, and crawl requests again that failed. Both, or what the flags name.
+HELP = """Write items again that could not be stored, and crawl requests again that failed. Both, or what the flags name;
+without a spider, items only.
 
 SPIDER is FILE[:CLASS] or MODULE[:CLASS], with its settings. Items are in FAILED_ITEM_PATH and, with FAILED_ITEM_URL, in
 a shared store: both are read. Each goes only to the pipelines that lack it; what fails again stays. It may be
@@ -20,7 +22,7 @@ crawled now, in this process.
 
 \b
 Examples
-  netspy retry --items
+  netspy retry
   netspy retry main.py --items -o prices.jsonl
   netspy retry main.py --items --table prices --since 2h
   netspy retry main.py --items --pipeline MysqlPipeline --dry-run
@@ -92,8 +94,9 @@ def retry(
     both = not (items or requests)
     moment = since(when, time.time())
     if both and chosen is None and key is None:
-        raise typer.BadParameter(
-            "say what to retry: netspy retry main.py, or netspy retry --items for the items of this folder"
+        both, items = False, True
+        sys.stderr.write(
+            "netspy: failed requests belong to a spider: `netspy retry main.py` crawls them again\n"
         )
     if (table is not None or pipeline is not None) and (requests or both):
         raise typer.BadParameter(

@@ -53,7 +53,11 @@ class SqlBatchStore(BatchStore):
         pool_size: int = 5,
         patience: float = 30.0,
         chunk: int = DEFAULT_CHUNK,
+        db: Any = None,
     ) -> None:
+        """`db`: a MysqlDB or PostgresDB, whose address is taken."""
+        if url is None and db is not None:
+            url = db.address
         if url is None:
             url = mysql_address(load().settings)
         self.task_table = task_table

@@ -1,0 +1,1 @@
+"""Small database clients for spiders' own queries: MysqlDB, PostgresDB, get_redis."""
