@@ -52,7 +52,7 @@ A setting can be given in six places. Weakest first:
 1. the default below;
 2. `setting.py` (or `settings.py`): the file that `NETSPY_SETTING` names, else that of the current folder, else that of the
    script's own folder; the log says which file was read, and which was not;
-3. `netspy.setting.NAME = value` in your code, before the spider starts;
+3. `setting.NAME = value` in your code (`from netspy import setting`), before the spider starts;
 4. the spider's `__custom_setting__`;
 5. the environment: `NETSPY_` and the name, for example `NETSPY_SPIDER_THREAD_COUNT=32`;
 6. keywords of the constructor, `NewsSpider(SPIDER_THREAD_COUNT=32)`, and `-s NAME=VALUE` on the command line.
@@ -99,7 +99,7 @@ CHINESE = Language(
 1. 下表里的默认值；
 2. `setting.py`（或 `settings.py`）：`NETSPY_SETTING` 指定的文件，否则是当前目录的，再否则是脚本所在目录的；日志会说明
    读了哪个文件、没读哪个；
-3. 代码里的 `netspy.setting.NAME = 值`，在爬虫启动之前；
+3. 代码里的 `setting.NAME = 值`（`from netspy import setting`），在爬虫启动之前；
 4. 爬虫类的 `__custom_setting__`；
 5. 环境变量：`NETSPY_` 加上名称，例如 `NETSPY_SPIDER_THREAD_COUNT=32`；
 6. 构造参数 `NewsSpider(SPIDER_THREAD_COUNT=32)`，以及命令行的 `-s NAME=VALUE`。

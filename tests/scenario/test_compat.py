@@ -285,12 +285,9 @@ def answer(body: bytes = b"{}", **more) -> mw.Response:
 
 
 def test_a_body_that_is_no_json_is_a_value_error():
-    try:
+    with pytest.raises(ValueError, match="is not JSON") as raised:
         answer(b"<p>").json()
-    except ValueError as error:
-        assert isinstance(error, mw.ResponseError)
-    else:
-        raise AssertionError
+    assert isinstance(raised.value, mw.ResponseError)
     assert answer(b'{"a": 1.5}').json(parse_float=str) == {"a": "1.5"}
     assert answer().urljoin(url="x") == "http://a/d/x"
 

@@ -147,11 +147,11 @@ def test_a_project_is_not_mixed_into_a_folder_that_exists(create, workdir):
     assert files(workdir) == []
 
 
-def test_only_the_setting_file_can_be_forced(create, workdir):
+def test_a_file_can_be_forced_and_a_project_can_not(create, workdir):
     (workdir / "setting.py").write_text("old")
     assert create("--setting", "-f")[0] == 0
     assert "SPIDER_THREAD_COUNT" in (workdir / "setting.py").read_text("utf-8")
-    assert create("-s", "news", "-f")[0] == 2
+    assert create("-p", "news", "-f")[0] == 2
     assert files(workdir) == ["setting.py"]
 
 

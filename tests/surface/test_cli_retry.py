@@ -208,7 +208,6 @@ def test_letters_go_to_the_file_while_their_store_is_away(air):
 @pytest.mark.parametrize(
     ("arguments", "code", "part"),
     [
-        ([], 2, "say what to retry"),
         (["--requests"], 2, "name the spider"),
         (["shop.py", "--spider", "shop.py", "--items"], 2, "two spiders"),
         (["--items", "--since", "soon"], 2, "is no time"),
