@@ -232,6 +232,17 @@ def test_a_file_that_is_not_there_is_an_entry_with_the_error_and_the_row_is_stor
     assert site.hits("/b.jpg") == 1
 
 
+@pytest.mark.parametrize(("status", "tries"), [(202, 4), (204, 1), (205, 1), (206, 4), (207, 1)])
+def test_an_answer_that_brings_no_file_stores_none_hp_04(folder, site, status, tries) -> None:
+    """Case HP-04: 202 says that the work isn't done, and a part may be whole the next time; the others stay as they are."""
+    part = {"Content-Range": "bytes 0-6/1000"} if status == 206 else {}
+    url = site.route("/b.pdf", b"" if status in {204, 205} else b"pending", status=status, headers=part)
+    run = Run(folder)
+    stored = run({"id": 1, "file_urls": [url]}).stored
+    assert Kept(folder).files() == {}
+    assert (stored, site.hits("/b.pdf")) == (1 if tries == 1 else 0, tries)
+
+
 def test_a_busy_server_is_asked_again(folder, site) -> None:
     url = site.route("/a.jpg", JPEG, fail_first=2, fail_status=503)
     run = Run(folder)

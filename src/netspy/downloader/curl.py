@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from curl_cffi.const import CurlHttpVersion, CurlOpt
 from curl_cffi.curl import DEFAULT_CACERT
 
-from netspy.downloader import decoding, failures, redirects, user_agents
+from netspy.downloader import decoding, failures, interim, redirects, user_agents
 from netspy.downloader.cookies import CookieJar
 from netspy.downloader.decoding import BodyError
 from netspy.downloader.failures import Kind, download_error
 from netspy.downloader.guard import ProxyGuard, blocked_error, look_up, open_socket
 from netspy.downloader.multi import ABORTED_BY_CALLBACK, OK, Multi
 from netspy.downloader.outgoing import Outgoing, line, milliseconds
+from netspy.downloader.ranges import partial_problem
+from netspy.downloader.streams import Streams, trace_frames
 from netspy.downloader.transfer import Head, Transfer
 from netspy.errors import ConfigError, InvalidUrlError
 from netspy.messages import urls
@@ -96,7 +98,6 @@ class CurlDownloader:
         fragment = request.url[request.url.index("#") :] if "#" in request.url else ""
         history: list[Response] = []
         cookies: dict[str, str] = {}
-        visited: set[tuple[str, str, bytes]] = set()
         while True:
             hop_started = loop.time() if history else started
             answer = await self._hop(pool, out, hop_started - started, saving)
@@ -116,13 +117,11 @@ class CurlDownloader:
                 history=None if answer.location is not None else history,
             )
             if answer.location is None:
+                if answer.head.status == PARTIAL:
+                    size = len(answer.content) if saving is None else None
+                    if problem := partial_problem(out.headers, answer.head, size):
+                        raise download_error(out.method, out.url, problem, Kind("truncated"))
                 return response
-            sent = (out.method, out.url, out.sent_cookie)
-            if sent in visited:
-                raise download_error(
-                    out.method, out.url, "the redirects lead in a circle", Kind("redirects", retryable=False)
-                )
-            visited.add(sent)
             fragment = self._follow(out, answer, fragment, len(history))
             history.append(response)
 
@@ -154,6 +153,13 @@ class CurlDownloader:
             if got.location is None:
                 error = self._error(transfer, out, code)
                 if error is not None:
+                    if (
+                        got.hinted
+                        and out.can_ask_plainly
+                        and interim.TELLS in str(error).lower()
+                        and self._guard is None
+                    ):
+                        return await self._ask_plainly(transfer, out, error)
                     raise error
             try:
                 content = got.body() if code == OK else b""
@@ -167,6 +173,24 @@ class CurlDownloader:
             return Answer(head, content, got.location, got.set_cookies)
         finally:
             pool.give_back(transfer)
+
+    async def _ask_plainly(self, transfer: Transfer, out: Outgoing, error: BaseException) -> Answer:
+        """The redirect that libcurl could not read. Raises `error` where it can't be had either."""
+        verify = out.kwargs.get("verify")
+        try:
+            lines = await interim.final_head(
+                out.url, out.method, transfer.lines, timeout_s=out.total_s,
+                verify=self._settings.VERIFY_TLS if verify is None else bool(verify),
+            )  # fmt: skip
+        except (OSError, ValueError):
+            raise error from None
+        got = transfer.got
+        got.clear()
+        got.lines = lines
+        got.on_header(b"\r\n")
+        if got.head is None or got.location is None:
+            raise error
+        return Answer(got.head, b"", got.location, got.set_cookies)
 
     def _arm(self, transfer: Transfer, out: Outgoing, spent_s: float, pin: str) -> None:
         """Tell libcurl what to send. `pin` is the address that a proxy is to connect to, "" for the URL's host."""
@@ -204,7 +228,7 @@ class CurlDownloader:
         if got.error is not None:
             return got.error
         if code == OK:
-            return None
+            return None if transfer.is_whole() else cut_off(out)
         if self._closed:
             return closed(out)
         if got.refused is not None and not got.opened:
@@ -343,11 +367,25 @@ def closed(out: Outgoing) -> NetspyError:
     return download_error(out.method, out.url, "the downloader was closed", Kind("reset"))
 
 
+def cut_off(out: Outgoing) -> NetspyError:
+    """The error of an HTTP/2 stream that was reset, without an error, before its end."""
+    return download_error(out.method, out.url, "the stream was reset before its end", Kind("truncated"))
+
+
 def place_of(url: str) -> dict[str, Any]:
     """What the cookie rules look at in a URL."""
     start = url.find("/", 8)
     path = url[start:].partition("?")[0] if start > 0 else "/"
     return {"host": urls.host_of(url), "path": path or "/", "secure": url.startswith("https:")}
+
+
+CIPHERS = (
+    b"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
+    b"ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305:ECDHE-ECDSA-AES128-SHA:ECDHE-RSA-AES128-SHA:"
+    b"ECDHE-ECDSA-AES256-SHA:ECDHE-RSA-AES256-SHA:AES128-GCM-SHA256:AES256-GCM-SHA384:AES128-SHA256:AES256-SHA256:"
+    b"AES128-SHA:AES256-SHA"
+)
+"""What is offered for TLS 1.2: what this libcurl can do. By default it offers suites that it can't (RFC 5246 7.4.1.2)."""
 
 
 def base_options(settings: Settings, *, impersonating: bool) -> list[Option]:
@@ -374,9 +412,12 @@ def base_options(settings: Settings, *, impersonating: bool) -> list[Option]:
         options.append((CurlOpt.HTTP_VERSION, CurlHttpVersion.V1_1))
     elif not impersonating:
         options.append((CurlOpt.HTTP_VERSION, CurlHttpVersion.V2TLS))
+    if not impersonating:
+        options += [(CurlOpt.SSL_CIPHER_LIST, CIPHERS), (CurlOpt.PROXY_SSL_CIPHER_LIST, CIPHERS)]
     return options
 
 
+PARTIAL = 206
 REDIRECT_GRACE = 1.0  # seconds that a redirect's body may take before its connection is given up
 LOOKS_PER_IDLE = 5  # an idle transfer is noticed at most a fifth of IDLE_TIMEOUT late
 
@@ -402,6 +443,8 @@ class Pool:
         self._open_socket = open_socket
         self._idle_s = idle_s
         self._multi = Multi(loop, max_connects=max_connects, watcher=watcher)
+        trace_frames()
+        self._streams = Streams()
         self._free: list[Transfer] = []
         self._busy: dict[Transfer, Activity] = {}
         self._patrol: asyncio.TimerHandle | None = None
@@ -413,6 +456,7 @@ class Pool:
             return self._free.pop()
         transfer = Transfer(self._base, self._impersonate, self._open_socket)
         transfer.got.on_redirect = partial(self._hurry, transfer)
+        transfer.got.streams = self._streams
         return transfer
 
     async def run(self, transfer: Transfer) -> int:

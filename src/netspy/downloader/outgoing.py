@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from netspy.settings import Settings
 
 PROXY_SCHEMES = frozenset({"http", "https", "socks4", "socks4a", "socks5", "socks5h"})
+FOR_THE_PROXY = frozenset({"proxy-authorization", "proxy-connection"})
+HEADER_SEPARATE = 1  # CURLHEADER_SEPARATE: what is for the proxy goes to it alone
 _not_a_token = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]").search
 _SENDS_LENGTH = frozenset(
     {"POST", "PUT", "PATCH"}
@@ -48,8 +50,8 @@ class Outgoing:
         "method",
         "plain",
         "proxied",
+        "proxy_headers",
         "random_user_agent",
-        "sent_cookie",
         "total_s",
         "url",
     )
@@ -69,7 +71,7 @@ class Outgoing:
         self.headers: list[tuple[str, Any]] = []
         self.cookies: dict[str, str] = {}
         self.proxied = False
-        self.sent_cookie = b""
+        self.proxy_headers: list[tuple[str, Any]] = []
         self.follow = True
         self.plain = (
             self.method == "GET" and not kwargs
@@ -105,7 +107,19 @@ class Outgoing:
                     self.cookies.update(split_cookies(value))
             pairs = [pair for pair in pairs if pair[0].lower() != "cookie"]
         self.cookies.update(given_cookies(kwargs.get("cookies")))
-        self.headers = pairs
+        # They are for the next proxy alone (RFC 9110 7.6.1, 11.7.2); the site must not see them.
+        self.proxy_headers = [pair for pair in pairs if pair[0].lower() in FOR_THE_PROXY]
+        self.headers = [pair for pair in pairs if pair[0].lower() not in FOR_THE_PROXY]
+
+    @property
+    def can_ask_plainly(self) -> bool:
+        """Whether it may be sent again, and without libcurl: no body, no proxy, no certificate of its own."""
+        return (
+            self.method in {"GET", "HEAD"}
+            and self.body is None
+            and not self.proxied
+            and self.kwargs.get("cert") is None
+        )
 
     def redirect(self, status: int, url: str) -> None:
         """Turn this into the next hop, to `url` (wire form)."""
@@ -142,7 +156,6 @@ class Outgoing:
         cookie = self.cookie_header(jar_cookies)
         if cookie:
             lines.append(line("Cookie", cookie))
-        self.sent_cookie = cookie
         return tuple(lines)
 
     def cookie_header(self, jar_cookies: list[tuple[str, str]]) -> bytes:
@@ -168,6 +181,9 @@ class Outgoing:
             self.proxied = bool(proxy)
             if proxy:
                 out.append((CurlOpt.PROXY, proxy.encode()))
+                if self.proxy_headers:
+                    lines = tuple(line(name, value) for name, value in self.proxy_headers)
+                    out += [(CurlOpt.HEADEROPT, HEADER_SEPARATE), (CurlOpt.PROXYHEADER, lines)]
             if kwargs.get("verify") is not None:
                 out += verify_options(kwargs["verify"])
             if kwargs.get("cert") is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from netspy.downloader import decoding, redirects
+from netspy.downloader import decoding, redirects, streams
 from netspy.downloader.multi import ffi, lib
 
 if TYPE_CHECKING:
@@ -21,9 +21,16 @@ WRITEDATA, URL, PROXY = 10001, 10002, 10004
 WRITEFUNCTION, HEADERFUNCTION = 20011, 20079
 HEADERDATA, ERRORBUFFER, POSTFIELDS, HTTPHEADER = 10029, 10010, 10015, 10023
 OPENSOCKETFUNCTION, OPENSOCKETDATA = 20163, 10164
+PREREQFUNCTION, PREREQDATA = 20312, 10313
+VERBOSE, DEBUGFUNCTION, DEBUGDATA = 41, 20094, 10095
+I_CONN_ID, I_HTTP_VERSION = 0x600000 + 64, 0x200000 + 46
+HTTP_2 = 3  # what I_HTTP_VERSION says
+PREREQ_OK, PREREQ_ABORT = 0, 1
 I_HEADER_SIZE, I_REQUEST_SIZE = 0x200000 + 11, 0x200000 + 12
 I_UPLOADED, I_DOWNLOADED, I_PRETRANSFER = 0x600000 + 7, 0x600000 + 8, 0x600000 + 53
 ABORT = 0xFFFFFFFF  # CURL_WRITEFUNC_ERROR
+
+SAFE_TO_REPEAT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110 9.2.2
 
 REDIRECT_BODY = 65536  # bytes read of a redirect's body, so that its connection can be used again
 
@@ -50,6 +57,7 @@ class Reception:
         "error",
         "follow",
         "head",
+        "hinted",
         "left",
         "lines",
         "location",
@@ -59,8 +67,11 @@ class Reception:
         "pieces",
         "refused",
         "rejected",
+        "requests",
         "set_cookies",
         "sink",
+        "stream",
+        "streams",
         "take",
         "vet",
     )
@@ -72,6 +83,10 @@ class Reception:
         self.allowed: list[str] = []
         self.vet = False
         self.sink: Sink | None = None
+        self.streams = streams.Streams()  # of the pool
+        self.hinted = False  # a 1xx answer had a Location
+        self.requests = 0  # how often the request was sent in this transfer
+        self.stream = 0  # of HTTP/2
         self.on_redirect: Callable[[], None] | None = (
             None  # called when a redirect's body is about to be read
         )
@@ -108,7 +123,11 @@ class Reception:
         if not lines:
             return True
         head = read_head(lines)
+        if head.status == 101:  # RFC 9110 15.2.2: only at the client's wish
+            self.error = decoding.BodyError("protocol", "the server switches protocols (101), unasked")
+            return False
         if 100 <= head.status < 200:
+            self.hinted = self.hinted or head.get("location") is not None
             return True  # early hints and the like; the answer comes after them
         self.head = head
         self.left = self.cap or decoding.UNLIMITED
@@ -147,6 +166,9 @@ class Reception:
 
     def on_body(self, piece: bytes) -> bool:
         """Take a piece of the body; False stops the transfer."""
+        if self.head is None:
+            self.error = decoding.BodyError("protocol", "a body without a head")
+            return False
         if self.decoder is not None:
             try:
                 piece = self.decoder.feed(piece)
@@ -220,6 +242,37 @@ def _write_function(pointer: Any, _one: int, size: int, user: Any) -> int:
         return ABORT
 
 
+@ffi.callback("int(void *, char *, char *, int, int)")  # type: ignore[untyped-decorator]  # as above
+def _prereq_function(user: Any, _to: Any, _from: Any, _to_port: int, _from_port: int) -> int:
+    """Called before the request is sent, each time: libcurl sends it again, unasked, when a kept connection turns out dead."""
+    reception: Reception = from_handle(user)
+    reception.requests += 1
+    if reception.requests > 1 and reception.method not in SAFE_TO_REPEAT:
+        reception.error = decoding.BodyError("reset", "the server closed the connection without an answer")
+        return PREREQ_ABORT
+    return PREREQ_OK
+
+
+@ffi.callback("int(void *, int, char *, size_t, void *)")  # type: ignore[untyped-decorator]  # as above
+def _debug_function(easy: Any, kind: int, data: Any, size: int, user: Any) -> int:
+    if kind == 0:  # a text, not what was sent or received
+        text = buffer(data, size)[:]
+        if b"<- FRAME[" in text:
+            reception: Reception = from_handle(user)
+            reception.streams.saw(_number(easy, I_CONN_ID), text)
+        elif b" OPENED " in text and (stream := streams.opened(text)) is not None:
+            reception = from_handle(user)
+            reception.stream = stream
+    return 0
+
+
+def _number(easy: Any, info: int) -> int:
+    """One of libcurl's numbers about a transfer."""
+    read = ffi.new("int64_t *" if info >= 0x600000 else "long *")
+    lib.curl_easy_getinfo(easy, info, read)
+    return int(read[0])
+
+
 def slist_of(lines: Iterable[bytes]) -> Any:
     """A curl_slist that is freed with its last reference."""
     slist = ffi.NULL
@@ -251,6 +304,7 @@ class Transfer:
         "_lines",
         "_open_socket",
         "_options",
+        "_traces",
         "_user",
         "easy",
         "got",
@@ -281,6 +335,11 @@ class Transfer:
         setopt(self.easy, WRITEDATA, self._user)
         setopt(self.easy, HEADERFUNCTION, _header_function)
         setopt(self.easy, HEADERDATA, self._user)
+        setopt(self.easy, PREREQFUNCTION, _prereq_function)
+        setopt(self.easy, PREREQDATA, self._user)
+        setopt(self.easy, DEBUGFUNCTION, _debug_function)
+        setopt(self.easy, DEBUGDATA, self._user)
+        self._traces = False
         if self._open_socket is not None:
             setopt(self.easy, OPENSOCKETFUNCTION, self._open_socket)
             setopt(self.easy, OPENSOCKETDATA, self._user)
@@ -318,6 +377,12 @@ class Transfer:
             self._set(options)
             self._options = options
         lib._curl_easy_setopt(self.easy, URL, url.encode("ascii"))  # noqa: SLF001
+        self.got.requests = 0
+        self.got.hinted = False
+        traces = url.startswith("https:")  # where HTTP/2 may be spoken
+        if traces is not self._traces:
+            lib._curl_easy_setopt(self.easy, VERBOSE, ffi.new("long *", traces))  # noqa: SLF001
+            self._traces = traces
         if lines is not self._lines and lines != self._lines:
             kept = slist_of(lines)
             lib._curl_easy_setopt(self.easy, HTTPHEADER, kept)  # noqa: SLF001
@@ -331,6 +396,21 @@ class Transfer:
         if self._kept:
             self._kept.clear()
             self._options = None
+
+    @property
+    def lines(self) -> tuple[bytes, ...]:
+        """The header lines of the hop that it is armed for."""
+        return self._lines or ()
+
+    def is_whole(self) -> bool:
+        """Whether the answer of a transfer that libcurl calls complete has come to its end."""
+        got = self.got
+        stream, got.stream = got.stream, 0
+        if not self._traces or not stream or _number(self.easy, I_HTTP_VERSION) != HTTP_2:
+            return True
+        ended = got.streams.take_end(_number(self.easy, I_CONN_ID), stream)
+        promised = got.head.get("content-length") if got.head is not None else None
+        return ended or (promised is not None and promised == str(_number(self.easy, I_DOWNLOADED)))
 
     def error_text(self) -> str:
         """What libcurl says about the failure of the last hop."""

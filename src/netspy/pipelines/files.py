@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 _DOWNLOADER = "netspy.downloader.curl.CurlDownloader"
 _SITES_KEPT = 1000
 _THREADS = 4  # that talk to the store
+_WHOLE = frozenset({200, 203, 206})
+"""Statuses that bring a file (RFC 9110 15.3); the downloader refuses a 206 that nobody asked for."""
+
+_NOT_YET = 202
 _TOLD = 20  # missing files that get a log line of their own
 
 
@@ -278,9 +282,9 @@ class FilesPipeline(BasePipeline):
     def _accept(self, response: Response) -> None:
         """Raises _RefusedError for a status that brings no file."""
         status = response.status_code
-        if 200 <= status < 300:
+        if status in _WHOLE:
             return
-        passing = self._statuses.judge(status) == "retry"
+        passing = status == _NOT_YET or self._statuses.judge(status) == "retry"
         asked_s = retry_after_s(
             response.headers.get("retry-after"), now=datetime.now(UTC), maximum=self.settings.RETRY_AFTER_MAX
         )

