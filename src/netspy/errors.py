@@ -15,7 +15,7 @@ NetspyError
 │   ├── InvalidUrlError         the URL doesn't parse, or its scheme can't be fetched
 │   ├── SerializationError      a value in the request can't travel between processes
 │   ├── DownloadError           the fetch failed; `.reason` names how, `.retryable` says whether to try again
-│   │   └── ResponseTooLargeError
+│   │   └── ResponseTooLargeError  ShortageError
 │   ├── HttpStatusError         the answer's status is not accepted
 │   ├── AntiBotError  ProxyUnavailableError  UserUnavailableError   reserved: proxy and account pools
 │   └── CallbackTimeoutError    a callback ran past SPIDER_TASK_MAX_SECONDS
@@ -109,6 +109,13 @@ class ResponseTooLargeError(DownloadError):
 
     def __init__(self, message: str = "the body is larger than MAX_RESPONSE_SIZE") -> None:
         super().__init__(message, reason="too_large", retryable=False)
+
+
+class ShortageError(DownloadError):
+    """No file descriptor or memory was left on this machine: no try of the request, which waits until there is room."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="shortage", retryable=True)
 
 
 class HttpStatusError(RequestError):

@@ -633,3 +633,39 @@ async def test_entries_of_one_call_come_out_in_the_order_in_which_they_were_give
     order = ["m", "z", "a", "q", "b"]
     await node.put([entry(name) for name in order])
     assert names((await node.claim(5)).leases) == order
+
+
+async def test_a_claim_is_bounded_in_bytes_in_order_and_gives_one_entry_however_large_ho_03(rig):
+    """Case HO-03: a hundred entries of megabytes in one answer fill the server and the node."""
+    node = await rig.node()
+    large = [entry(f"l{n}", payload=b'{"url":"%s/l%d"}' % (b"x" * 30_000, n)) for n in range(5)]
+    await node.put([entry("first"), *large, *(entry(f"s{n}") for n in range(30))])
+    took = []
+    for _ in range(20):
+        leases = (await node.claim(100, max_bytes=70_000)).leases
+        if not leases:
+            break
+        took.append(names(leases))
+        assert len(leases) == 1 or sum(lease.size for lease in leases) <= 70_000
+    assert [name for batch in took for name in batch] == [
+        "first",
+        *(f"l{n}" for n in range(5)),
+        *(f"s{n}" for n in range(30)),
+    ]
+    assert len(took) == 3
+    assert names((await node.claim(1, max_bytes=10)).leases) == []
+    await node.put([entry("alone", payload=b'{"url":"%s/alone"}' % (b"x" * 30_000))])
+    assert names((await node.claim(100, max_bytes=10)).leases) == ["alone"]
+
+
+async def test_what_is_passed_over_and_what_is_too_much_stay_in_their_places(rig):
+    node = await rig.node()
+    row = [entry(f"{site}{n}", site=site * 8, payload=b'{"url":"%s/%s%d"}' % (b"x" * 20_000, site.encode(), n))
+           for n in range(20) for site in "ab"]  # fmt: skip
+    await node.put(row)
+    took = [names((await node.claim(10, pass_over={"aaaaaaaa"}, max_bytes=50_000)).leases) for _ in range(3)]
+    assert took == [["b0", "b1"], ["b2", "b3"], ["b4", "b5"]]
+    left = []
+    while leases := (await node.claim(50)).leases:
+        left += names(leases)
+    assert left == [f"{site}{n}" for n in range(20) for site in "ab" if site == "a" or n > 5]

@@ -157,3 +157,17 @@ def test_a_file_of_a_package_may_import_what_is_beside_it(project):
     ):
         done = shell(f"{PYTHON} -m netspy run {command} -o -", folder)
         assert (done.returncode, len(done.stdout.splitlines())) == (0, 4), done.stderr
+
+
+@pytest.mark.parametrize("threads", [4, 200])
+def test_many_hosts_and_few_files_are_no_trouble(threads, project, numbered):
+    """Cases HV-05 and HO-12: a connection for each host, or a slot for each request, would need more files than there are."""
+    hosts = f'f"http://h{{n % 120}}.localhost:{numbered.port}/p/{{n}}"'
+    text = (project / "main.py").read_text().replace(f'f"{numbered.url("/p/")}{{n}}"', hosts)
+    assert "localhost" in text
+    (project / "main.py").write_text(text)
+    command = f"{PYTHON} -m netspy run main.py -a pages=240 -s SPIDER_THREAD_COUNT={threads}"
+    done = shell(f"ulimit -n 100; {command}", project)
+    assert done.returncode == 0, done.stderr
+    assert "240 done, 0 failed" in done.stderr
+    assert ("needs more files than this process may open (100" in done.stderr) == (threads == 200)

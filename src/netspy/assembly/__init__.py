@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from netspy import descriptors
 from netspy.assembly.contract import AnySpider, StoreParts, is_list, is_shared, is_table
 from netspy.engine.contract import DeadLettersLike
 from netspy.engine.control import Ended
 from netspy.engine.node import Node
 from netspy.engine.parts import NodeState, Parts, TaskParts
 from netspy.errors import ConfigError, MissingExtraError
+from netspy.messages.selectors import parsed
 from netspy.messages.urls import compile_ignore
 from netspy.observe.alerts import Alerts
 from netspy.observe.throttle import Throttled
@@ -24,6 +26,7 @@ from netspy.pipelines.dead_letters.file import DeadLetterFile
 from netspy.pipelines.delivery.events import PipelineEvent
 from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines
+from netspy.policy.descriptors import slots_for
 from netspy.settings import Settings
 
 if TYPE_CHECKING:
@@ -154,6 +157,10 @@ def build(spider: AnySpider, settings: Settings) -> Built:
     """Everything one node needs. Raises ConfigError, MissingExtraError."""
     from netspy.downloader.middleware import load_middlewares
 
+    settings = within_the_limit_of_files(spider, settings)
+    parsed("", settings.SELECTOR_ENGINE, "html").css(
+        "a::text"
+    )  # imports what a callback would, and opens files for it
     built = Built(spider, settings)
     make = downloader_class(settings)
     counters = spider.counters
@@ -199,6 +206,20 @@ def build(spider: AnySpider, settings: Settings) -> Built:
         tasks=tasks,
     )
     return built
+
+
+def within_the_limit_of_files(spider: AnySpider, settings: Settings) -> Settings:
+    """SPIDER_THREAD_COUNT lowered to what this process can have connections for; that is said once."""
+    limit, in_use = descriptors.limit(), descriptors.in_use()
+    slots = slots_for(settings.SPIDER_THREAD_COUNT, limit=limit, in_use=in_use)
+    if slots == settings.SPIDER_THREAD_COUNT:
+        return settings
+    spider.logger.warning(
+        "SPIDER_THREAD_COUNT={} needs more files than this process may open ({}, of which {} are open): {} request(s) at a time; "
+        "raise the limit (ulimit -n, LimitNOFILE=)",
+        settings.SPIDER_THREAD_COUNT, limit, in_use, slots,
+    )  # fmt: skip
+    return msgspec.structs.replace(settings, SPIDER_THREAD_COUNT=slots)
 
 
 def _storing(spider: AnySpider, settings: Settings) -> tuple[list[Any], type[BatchWriter], bool]:

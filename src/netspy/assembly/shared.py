@@ -23,12 +23,14 @@ from netspy.policy.run_scope import RunScope, run_scope
 from netspy.redisio import client as clients
 from netspy.redisio.errors import error_kind, unavailable, unusable
 from netspy.redisio.link import cancellable
+from netspy.redisio.scripts import load_all
 from netspy.settings import Settings, hide_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CONNECT_PAUSE_S = 0.2
+_SCRIPTS = ("netspy.frontier.redis.lua", "netspy.tasks.redis.lua", "netspy.cluster.lua")
 START_NOTICE_S = 2.0
 """So long a start that waits for Redis says nothing."""
 
@@ -43,6 +45,8 @@ def build_shared(
 ) -> StoreParts:
     """Connects nothing yet. Raises ConfigError for a wrong Redis URL, key or DEDUP_FILTER."""
     scope = scope_of(spider, settings)
+    for folder in _SCRIPTS:
+        load_all(folder)
     built.redis_key = scope.redis_key
     built.namespace = scope.ns
     log = spider.logger

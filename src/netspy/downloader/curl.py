@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from curl_cffi.const import CurlHttpVersion, CurlOpt
 from curl_cffi.curl import DEFAULT_CACERT
 
+from netspy import descriptors
 from netspy.downloader import decoding, failures, interim, redirects, user_agents
 from netspy.downloader.cookies import CookieJar
 from netspy.downloader.decoding import BodyError
@@ -22,6 +23,7 @@ from netspy.downloader.transfer import Head, Transfer
 from netspy.errors import ConfigError, InvalidUrlError
 from netspy.messages import urls
 from netspy.messages.response import Response
+from netspy.policy.descriptors import connections_kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 RECEIVE_BUFFER = 131072  # bytes libcurl reads from a socket at a time
-SPARE_FILES = 128  # descriptors left to the rest of the process
 
 
 class Saving(NamedTuple):
@@ -69,7 +70,9 @@ class CurlDownloader:
         self._accept_encoding = decoding.accept_encoding()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._max_connects = connections_kept(settings.SPIDER_THREAD_COUNT, open_files())
+        self._max_connects = connections_kept(
+            settings.SPIDER_THREAD_COUNT, limit=descriptors.limit(), in_use=descriptors.in_use()
+        )
         if settings.DOWNLOADER_IMPERSONATE:
             self._check_impersonate(settings.DOWNLOADER_IMPERSONATE)
 
@@ -233,6 +236,8 @@ class CurlDownloader:
             return closed(out)
         if got.refused is not None and not got.opened:
             return blocked_error(out.method, out.url, *got.refused)
+        if failures.is_shortage(code, transfer.os_error()):
+            return failures.shortage(out.method, out.url, transfer.error_text())
         return failures.from_curl(
             code,
             transfer.error_text(),
@@ -341,25 +346,6 @@ class Defaults(NamedTuple):
 
     headers: Mapping[str, str]
     lines: tuple[bytes, ...]
-
-
-def connections_kept(in_flight: int, files: int) -> int:
-    """How many connections to keep, busy and idle, for `in_flight` requests at a time and `files`
-    descriptors.
-
-    More than are in flight, or busy ones would be closed for new ones; not so many that files run out on a
-    crawl of many hosts.
-    """
-    return max(in_flight + 1, min(in_flight * 2 + 64, files - SPARE_FILES))
-
-
-def open_files() -> int:
-    """How many files this process may have open."""
-    try:
-        import resource
-    except ImportError:  # not on Windows, which has no such limit
-        return 1 << 16
-    return int(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def closed(out: Outgoing) -> NetspyError:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from netspy.errors import ContentTypeRejectedError, DownloadError, NetspyError, ResponseTooLargeError
+from netspy.errors import (
+    ContentTypeRejectedError,
+    DownloadError,
+    NetspyError,
+    ResponseTooLargeError,
+    ShortageError,
+)
+from netspy.policy.descriptors import SHORTAGES
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:
@@ -76,6 +83,20 @@ def kind_of(code: int, text: str) -> Kind:
             if word in low:
                 return kind
     return KINDS.get(code, UNKNOWN)
+
+
+_OUT_OF_MEMORY = 27
+_BEFORE_CONNECTED = frozenset({6, 7, 77})  # no name, no connection, no certificates could be had
+
+
+def is_shortage(code: int, os_error: int) -> bool:
+    """Whether a transfer failed because this machine had no file descriptor or memory for it."""
+    return code == _OUT_OF_MEMORY or (code in _BEFORE_CONNECTED and os_error in SHORTAGES)
+
+
+def shortage(method: str, url: str, text: str) -> ShortageError:
+    """The error of a transfer for which this machine had no room."""
+    return ShortageError(f"{describe_request(method, url)} could not be sent: {text or 'out of memory'}")
 
 
 def from_curl(

@@ -158,7 +158,8 @@ class Multi:
         self._timer_function = ffi.callback("int(void *, long, void *)", self._on_timer)
         lib.curl_multi_setopt(self._handle, M_SOCKETFUNCTION, self._socket_function)
         lib.curl_multi_setopt(self._handle, M_TIMERFUNCTION, self._timer_function)
-        lib.curl_multi_setopt(self._handle, M_MAXCONNECTS, ffi.new("long *", max_connects))
+        # The binding hands the value on as it is: no pointer to it.
+        lib.curl_multi_setopt(self._handle, M_MAXCONNECTS, ffi.cast("void *", max_connects))
 
     def start(self, easy: Any) -> asyncio.Future[int]:
         """Run an easy handle; the future gives its CURLcode. The handle is free again when the future is

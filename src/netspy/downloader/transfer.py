@@ -23,6 +23,7 @@ HEADERDATA, ERRORBUFFER, POSTFIELDS, HTTPHEADER = 10029, 10010, 10015, 10023
 OPENSOCKETFUNCTION, OPENSOCKETDATA = 20163, 10164
 PREREQFUNCTION, PREREQDATA = 20312, 10313
 VERBOSE, DEBUGFUNCTION, DEBUGDATA = 41, 20094, 10095
+I_OS_ERRNO = 0x200000 + 25
 I_CONN_ID, I_HTTP_VERSION = 0x600000 + 64, 0x200000 + 46
 HTTP_2 = 3  # what I_HTTP_VERSION says
 PREREQ_OK, PREREQ_ABORT = 0, 1
@@ -411,6 +412,10 @@ class Transfer:
         ended = got.streams.take_end(_number(self.easy, I_CONN_ID), stream)
         promised = got.head.get("content-length") if got.head is not None else None
         return ended or (promised is not None and promised == str(_number(self.easy, I_DOWNLOADED)))
+
+    def os_error(self) -> int:
+        """The system's number for what failed last on this handle; 0 = none."""
+        return _number(self.easy, I_OS_ERRNO)
 
     def error_text(self) -> str:
         """What libcurl says about the failure of the last hop."""

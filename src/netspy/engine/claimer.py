@@ -21,7 +21,7 @@ from netspy.engine.page.outcome import PageOutcome
 from netspy.errors import SpiderError, StoreLostError
 from netspy.frontier.contract import Frontier
 from netspy.messages.entry import Claimed, Lease
-from netspy.policy.claiming import LAST_CHANCE, claim_limit, last_chances_may_come, suspect_room
+from netspy.policy.claiming import LAST_CHANCE, byte_budget, claim_limit, last_chances_may_come, suspect_room
 from netspy.policy.retry import Backoff
 from netspy.raised import failure
 
@@ -129,14 +129,15 @@ class Claimer:
         """One claim; the second value tells whether the store was asked."""
         if not self._may_claim() or self._control.stopping:
             return None, False
-        limit = self._limit()
-        if limit <= 0:
+        limit, budget = self._limit(), byte_budget(self._slots.waiting_bytes)
+        if limit <= 0 or budget <= 0:
             return None, False
         async with self._claiming:
             claimed = await self._frontier.claim(
                 limit,
                 pass_over=self._slots.full_sites(self._site_backlog),
                 suspect_room=self._suspects.room(),
+                max_bytes=budget,
             )
             self._gauge.on_count(claimed.queued)
             self._held.took(claimed.leases)

@@ -82,6 +82,9 @@ class Components:
             named_midware=callbacks.named,
             pool=self.pool,
             selector_engine=settings.SELECTOR_ENGINE,
+            on_shortage=lambda what: env.throttled.warning(
+                "shortage", f"this machine has no room: {what}; waiting"
+            ),
         )
         active.real = SubDownloads(
             self.fetcher, self.slots, asyncio.get_running_loop(), self._count_sub_download

@@ -172,7 +172,7 @@ class Seeder:
             async for value in generator:
                 self._collector.take(out, self._as_request(value), origin)
                 now = asyncio.get_running_loop().time()
-                if len(out) >= _CHUNK or now - last > _PAUSE_S:
+                if out.size() >= _CHUNK or now - last > _PAUSE_S:
                     await self._hand_over(out, token)
                     out, last = CallbackOutput(), now
                     await self._pause_if_ahead()
@@ -210,7 +210,7 @@ class Seeder:
                     if self._stop:
                         raise _Stopped
                     self._drawn.append(out)
-                    self._size += len(out)
+                    self._size += out.size()
         except _Stopped:
             pass
         except BaseException as caught:
@@ -231,13 +231,14 @@ class Seeder:
             done = self._drawing_done
             gathered = CallbackOutput()
             with self._condition:
-                while self._drawn and len(gathered) < _CHUNK:
+                while self._drawn and gathered.size() < _CHUNK:
                     out = self._drawn.popleft()
                     gathered.children.extend(out.children)
                     gathered.rows.extend(out.rows)
-                    self._size -= len(out)
+                    gathered.heavy += out.heavy
+                    self._size -= out.size()
                 self._condition.notify_all()
-            if len(gathered):
+            if gathered.size():
                 await self._hand_over(gathered, token)
                 backoff.reset()
                 await self._pause_if_ahead()

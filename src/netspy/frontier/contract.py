@@ -15,6 +15,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from netspy.policy.claiming import MAX_CLAIM_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
@@ -99,14 +101,20 @@ class Frontier(Protocol):
         """
 
     async def claim(
-        self, limit: int, *, pass_over: Collection[str] = (), suspect_room: tuple[int, int, int] = (64, 8, 1)
+        self,
+        limit: int,
+        *,
+        pass_over: Collection[str] = (),
+        suspect_room: tuple[int, int, int] = (64, 8, 1),
+        max_bytes: int = MAX_CLAIM_BYTES,
     ) -> Claimed:
         """Lease up to `limit` entries: smallest priority first, first in first out within a priority.
 
         Due delayed entries are queued first. Entries of the sites in `pass_over` are left in the queue, in
         place (a bounded stretch of the queue is looked at). `suspect_room[e]` bounds how many suspects with e
         expired starts (2 = two or more) are handed out; one of the last kind comes with no other suspect, and what it was
-        lost with alone too often is poison. They come back already marked as started.
+        lost with alone too often is poison. They come back already marked as started. On a shared
+        store no more than `max_bytes` come, or one entry that is larger.
         """
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from netspy.assembly.contract import AnySpider, TableSpider, is_shared
+from netspy.descriptors import raise_limit
 from netspy.errors import NetspyError
 from netspy.launch.loops import refuse_running_loop
 from netspy.launch.signals import ExitSignals, end_as_process_1
@@ -13,6 +14,9 @@ from netspy.launch.single import config_problem, failure_summary, run_single, wr
 from netspy.observe import summary as summaries
 from netspy.observe.summary import RunSummary
 from netspy.stdio import open_missing, write_last
+
+_FILES = 512
+"""Open files that a run may need beside its connections."""
 
 
 class SpiderExit(SystemExit):
@@ -76,6 +80,7 @@ def _run(spider: AnySpider, processes: int, signals: ExitSignals) -> tuple[RunSu
     try:
         config_problem(spider, processes)
         refuse_running_loop(f"{spider.name}.start")
+        raise_limit(2 * spider.load_settings().settings.SPIDER_THREAD_COUNT + _FILES)
         if processes > 1 and is_shared(spider):  # `config_problem` has refused the others
             from netspy.launch.fleet import run_fleet
 

@@ -75,6 +75,11 @@ class Lease:
     )  # fmt: skip
 
     @property
+    def size(self) -> int:
+        """Bytes of the entry; 0 where it is an object of this process."""
+        return len(self.member) if type(self.member) is bytes else 0
+
+    @property
     def is_task_end(self) -> bool:
         """Whether this is the last request of a task: nothing is fetched, it tells how the task ended."""
         return self.task[:1] == "!"
@@ -202,3 +207,14 @@ class Reclaimed(NamedTuple):
     returned: int
     poisoned: int
     more: bool
+
+
+BYTES_PER_ENTRY = 8192
+"""A payload of n times this size counts as n entries more, wherever entries are bounded by number."""
+
+
+def weight(entries: Sequence[NewEntry]) -> int:
+    """How much of a call entries take: one each, and more for large payloads (8 kB counts as one more)."""
+    return len(entries) + sum(
+        len(e.payload) // BYTES_PER_ENTRY for e in entries if isinstance(e.payload, bytes)
+    )

@@ -33,6 +33,18 @@ def claim_limit(
     return max(target - held, 0)
 
 
+MAX_CLAIM_BYTES = 8 << 20
+_HELD_BYTES = 32 << 20
+
+
+def byte_budget(held_bytes: int) -> int:
+    """How many bytes of entries to claim now, on top of `held_bytes` that were claimed and not started; 0 = none.
+
+    The store gives one entry at least, however large it is. Where requests are small this never bounds anything.
+    """
+    return max(min(MAX_CLAIM_BYTES, _HELD_BYTES - held_bytes), 0)
+
+
 def suspicion_limit(max_deliveries: int) -> int:
     """The suspicion above which an entry is poison: so often (SPIDER_MAX_DELIVERIES) it was lost with its process while it
     was the only suspect there. What was lost beside others doesn't count: any of them may have ended the process.

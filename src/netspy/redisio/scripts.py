@@ -52,6 +52,13 @@ def load(folder: str, name: str) -> Script:
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
+def load_all(folder: str) -> None:
+    """Read every script of a folder now: a file that is read at its first use may meet a process that can open none."""
+    for found in (files(folder.rpartition(".")[0]) / folder.rpartition(".")[2]).iterdir():
+        if found.name.endswith(".lua"):
+            load(folder, found.name.removesuffix(".lua"))
+
+
 async def run_async(client: redis.asyncio.Redis, call: Call) -> Any:
     """Run on an asyncio client; send the text once when the server forgot its scripts.
 

@@ -37,6 +37,7 @@ class Loaded(Struct, frozen=True):
 
 
 _FILES = ("setting.py", "settings.py")
+_PACKAGE = Path(__file__).resolve().parent.parent
 _script: Path | None = None
 
 
@@ -61,8 +62,9 @@ def script_folder() -> Path | None:
     if not file:
         return None
     folder = Path(file).resolve().parent
-    installed = (sysconfig.get_path(name) for name in ("scripts", "purelib", "platlib", "stdlib"))
-    return None if any(folder == Path(one).resolve() for one in installed if one) else folder
+    installed = [sysconfig.get_path(name) for name in ("scripts", "purelib", "platlib", "stdlib")]
+    not_scripts = [_PACKAGE, *(Path(one).resolve() for one in installed if one)]
+    return None if folder in not_scripts else folder
 
 
 def project_file(

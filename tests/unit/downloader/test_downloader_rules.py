@@ -7,7 +7,7 @@ import io
 import pytest
 
 from netspy.downloader import body, failures, outgoing, redirects, transfer
-from netspy.downloader.curl import Activity, connections_kept
+from netspy.downloader.curl import Activity
 from netspy.downloader.decoding import BodyError
 from netspy.downloader.outgoing import Outgoing
 from netspy.errors import DownloadError, RequestError, ResponseTooLargeError
@@ -231,14 +231,6 @@ def test_half_a_surrogate_pair_is_no_header() -> None:
     for keywords in ({"headers": {"X": "\ud800"}}, {"cookies": {"a": "\ud800"}}):
         with pytest.raises(RequestError, match="encoded"):
             out(**keywords).lines({}, [])
-
-
-@pytest.mark.parametrize(
-    ("in_flight", "files", "kept"),
-    [(16, 1024, 96), (300, 1024, 664), (1000, 1024, 1001), (16, 100, 17), (5000, 1 << 20, 10064)],
-)
-def test_connections_kept(in_flight: int, files: int, kept: int) -> None:
-    assert connections_kept(in_flight, files) == kept
 
 
 def test_sub_millisecond_limits_do_not_become_no_limit() -> None:

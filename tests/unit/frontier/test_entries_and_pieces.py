@@ -11,8 +11,8 @@ from netspy.errors import StoreLostError
 from netspy.frontier.redis.calls import check_reply, read_lock, run_id_of
 from netspy.frontier.redis.entry_format import WireEntry, base36, held_mark, priority_text, read_member
 from netspy.frontier.redis.membership import NotRegisteredError, NotSeederError, StaleOperationError
-from netspy.frontier.redis.writes import BYTES_PER_ENTRY, ENTRIES_PER_CALL, pieces, weight
-from netspy.messages.entry import NewEntry
+from netspy.frontier.redis.writes import ENTRIES_PER_CALL, pieces
+from netspy.messages.entry import BYTES_PER_ENTRY, NewEntry, weight
 
 
 def entry(size: int = 2) -> NewEntry:

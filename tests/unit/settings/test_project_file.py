@@ -106,9 +106,12 @@ def test_the_scripts_folder_is_that_of_the_file_that_python_runs(folders, monkey
     assert script_folder() == script
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace())  # a notebook, python -c
     assert script_folder() is None
-    command = Path(sys.executable).with_name("netspy")
-    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=str(command)))
-    assert script_folder() is None
+    for command in (
+        Path(sys.executable).with_name("netspy"),
+        Path(settings.__file__).parents[1] / "__main__.py",
+    ):
+        monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=str(command)))
+        assert script_folder() is None
 
 
 def test_the_command_line_names_the_script(folders, monkeypatch):

@@ -16,7 +16,7 @@ from netspy.engine.env import Env
 from netspy.engine.leases.held import HeldLeases
 from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
-from netspy.messages.entry import Lease, NewEntry, Settlement, TaskMark
+from netspy.messages.entry import Lease, NewEntry, Settlement, TaskMark, weight
 
 _LINGER_S = 0.004
 _MAX_PARENTS = 500
@@ -73,7 +73,7 @@ class Outbox:
         """The page is done: children in, parent out."""
         self._settle.append(Settlement(lease, children, history))
         if children:
-            self._grow(len(children))
+            self._grow(weight(children))
         self._wake.set()
 
     def delay(self, lease: Lease, seconds: float, payload: Any) -> None:
@@ -107,7 +107,7 @@ class Outbox:
             return self._frontier.history
         future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._puts.append(_Put(entries, seed_token, future, tasks))
-        self._grow(len(entries))
+        self._grow(weight(entries))
         self._wake.set()
         return await future
 
@@ -197,7 +197,7 @@ class Outbox:
                 if not put.future.done():
                     put.future.set_result(history)
             self._count_new(flags)
-            self._shrink(len(entries))
+            self._shrink(weight(entries))
         for some, token, future, _ in puts:
             if token is None:
                 continue
@@ -211,16 +211,18 @@ class Outbox:
                 self._count_new(flags)
                 if not future.done():
                     future.set_result(history)
-            self._shrink(len(some))
+            self._shrink(weight(some))
 
     async def _do_settle(self) -> None:
         batch: list[Settlement] = []
         children = 0
         for settlement in self._settle:
-            if batch and (len(batch) >= _MAX_PARENTS or children + len(settlement.children) > _MAX_CHILDREN):
+            if batch and (
+                len(batch) >= _MAX_PARENTS or children + weight(settlement.children) > _MAX_CHILDREN
+            ):
                 break
             batch.append(settlement)
-            children += len(settlement.children)
+            children += weight(settlement.children)
         del self._settle[: len(batch)]
         settled = await self._frontier.settle(batch)
         if crash.armed:

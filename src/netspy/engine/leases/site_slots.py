@@ -36,6 +36,7 @@ class SiteSlots:
         self._timer_at = 0.0
         self._closed = False
         self.waiting = 0
+        self.waiting_bytes = 0
 
     @property
     def empty(self) -> bool:
@@ -104,6 +105,7 @@ class SiteSlots:
             state = self._site(lease.site)
             state.waiting.append(lease)
             self.waiting += 1
+            self.waiting_bytes += lease.size
             if not state.queued_as_ready:
                 self._offer(state, now)
         self._serve()
@@ -119,6 +121,7 @@ class SiteSlots:
                 continue
             lease: Lease = state.waiting.popleft()
             self.waiting -= 1
+            self.waiting_bytes -= lease.size
             state.started(self._limits, now, self._jitter() if self._limits.delay_s else 0.0)
             self._offer(state, now)
             return lease
@@ -198,6 +201,7 @@ class SiteSlots:
             if left > at_least_s and state.waiting:
                 out.extend((lease, left) for lease in state.waiting)
                 self.waiting -= len(state.waiting)
+                self.waiting_bytes -= sum(lease.size for lease in state.waiting)
                 state.waiting.clear()
         return out
 
@@ -234,5 +238,5 @@ class SiteSlots:
         for state in self._sites.values():
             out.extend(state.waiting)
             state.waiting.clear()
-        self.waiting = 0
+        self.waiting = self.waiting_bytes = 0
         return out

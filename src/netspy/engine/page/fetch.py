@@ -10,11 +10,14 @@ from typing import Any, Literal
 from netspy.downloader.contract import Downloader
 from netspy.engine.leases.site_slots import SiteSlots
 from netspy.engine.page.threads import CallbackPool
-from netspy.errors import ConfigError, SpiderError
+from netspy.errors import ConfigError, ShortageError, SpiderError
 from netspy.messages.request import Request
 from netspy.messages.response import Response
 from netspy.observe.faults import describe_error, user_line
+from netspy.policy.retry import Backoff
 from netspy.raised import awaited
+
+_SHORTAGE_FIRST_S, _SHORTAGE_CAP_S = 0.2, 5.0
 
 
 class Replaced(Exception):  # noqa: N818 - a way out, not an error
@@ -40,10 +43,13 @@ class Fetcher:
         named_midware: Callable[[str], Callable[[Request], Any]],
         pool: CallbackPool,
         selector_engine: Literal["turbohtml", "parsel"],
+        on_shortage: Callable[[str], None] = lambda _what: None,
     ) -> None:
+        """`on_shortage` is told each time that the machine has no room for a fetch."""
         self._middlewares = middlewares
         self._engine = selector_engine
         self._downloader = downloader
+        self._on_shortage = on_shortage
         self._pool = pool
         self._midware = download_midware
         self._named = named_midware
@@ -88,11 +94,28 @@ class Fetcher:
     async def fetch(self, request: Request) -> Response:
         """The response. Raises what the downloader raises, and Replaced."""
         if self._simple and request.download_midware is None:
-            response = await self._downloader.fetch(request)
+            response = await self._download(request)
         else:
             response = await self._wrapped(request)
         response.engine = self._engine
         return response
+
+    async def _download(self, request: Request) -> Response:
+        """A machine that has no file descriptor or memory left is waited for: that is no try of the request, and while it waits
+        it keeps its slot, so less is begun.
+        """
+        try:
+            return await self._downloader.fetch(request)
+        except ShortageError as error:
+            short = error
+        pause = Backoff(_SHORTAGE_FIRST_S, _SHORTAGE_CAP_S)
+        while True:
+            self._on_shortage(str(short))
+            await asyncio.sleep(pause.next_s())
+            try:
+                return await self._downloader.fetch(request)
+            except ShortageError as error:
+                short = error
 
     async def _wrapped(self, request: Request) -> Response:
         answer = await self._prepare(request)
@@ -101,7 +124,7 @@ class Fetcher:
         else:
             request = answer
             try:
-                response = await self._downloader.fetch(request)
+                response = await self._download(request)
             except Exception as error:
                 response = await self._recover(request, error)
         for step in self._after:

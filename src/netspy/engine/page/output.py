@@ -16,7 +16,7 @@ from netspy.engine.env import Env
 from netspy.engine.page.callbacks import Callbacks
 from netspy.errors import InvalidUrlError, ItemError, SerializationError
 from netspy.messages.callbacks import callback_problem, name_of
-from netspy.messages.entry import NewEntry
+from netspy.messages.entry import BYTES_PER_ENTRY, NewEntry
 from netspy.messages.item import Item
 from netspy.messages.records import class_path, fields_of, is_record, raw_row, row_of
 from netspy.messages.request import Request
@@ -99,18 +99,20 @@ class ItemRow(NamedTuple):
 class CallbackOutput:
     """One hand-over from a callback: what it yielded so far, whether there is more, and how it ended."""
 
-    __slots__ = ("children", "error", "later", "more", "rows", "verdict")
+    __slots__ = ("children", "error", "heavy", "later", "more", "rows", "verdict")
 
     def __init__(self) -> None:
         self.children: list[NewEntry] = []
         self.rows: list[ItemRow] = []
+        self.heavy = 0  # what large requests count beyond one each
         self.more = False
         self.error: Exception | None = None
         self.verdict: bool | None = None  # what `validate` said
         self.later: Any = None  # an awaitable or async generator that a plain callback handed on
 
-    def __len__(self) -> int:
-        return len(self.children) + len(self.rows)
+    def size(self) -> int:
+        """How much it is: bounds are in requests, and a large one counts as several."""
+        return len(self.children) + len(self.rows) + self.heavy
 
 
 class OutputCollector:
@@ -252,6 +254,8 @@ class OutputCollector:
         entry = self.entry(request, origin)
         if entry is not None:
             out.children.append(entry)
+            if self._shared:
+                out.heavy += len(entry.payload) // BYTES_PER_ENTRY
 
     def _item(self, out: CallbackOutput, item: Any, origin: YieldSite) -> None:
         try:

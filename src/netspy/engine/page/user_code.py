@@ -107,7 +107,7 @@ class UserCode:
         current.set(page)
         take = self._collector.take
         try:
-            out.more = draw(page.iterator, lambda value: take(out, value, origin), out.__len__, self._chunk)
+            out.more = draw(page.iterator, lambda value: take(out, value, origin), out.size, self._chunk)
         except BaseException as caught:
             out.error = failure(caught)
         return out
@@ -120,9 +120,9 @@ class UserCode:
                 origin.generator = result
                 async for value in result:
                     self._collector.take(out, value, origin)
-                    if len(out) >= self._chunk:
+                    if out.size() >= self._chunk:
                         await self.hand_over(page, out)
-                        out.children, out.rows = [], []
+                        out.children, out.rows, out.heavy = [], [], 0
             else:
                 for one in as_iterator(await result) or ():
                     self._collector.take(out, one, origin)

@@ -88,7 +88,7 @@ class TaskRequests:
         )
         reported: list[Any] = []
         out = await self._drawn(task, origin, reported)
-        if origin.refused and not (out or origin.handed_over):
+        if origin.refused and not (out.size() or origin.handed_over):
             raise NothingTakenError(origin.refused)
         if self._parts.reported and not (out.children or origin.handed_over or reported):
             self._say_silent(task)
@@ -146,7 +146,7 @@ class TaskRequests:
             reports.set(reported)
             if origin.generator is not None:
                 iterator = origin.generator
-                out.more = draw(iterator, lambda value: take(out, value), out.__len__, CHUNK)
+                out.more = draw(iterator, lambda value: take(out, value), out.size, CHUNK)
             return out
 
         out: CallbackOutput
@@ -167,7 +167,7 @@ class TaskRequests:
             origin.generator = result
             async for value in result:
                 take(out, value)
-                if len(out) >= CHUNK:
+                if out.size() >= CHUNK:
                     await self._put_chunk(task, out, origin)
                     out = CallbackOutput()
         else:

@@ -29,7 +29,7 @@ from netspy.messages.entry import (
     Settlement,
     TaskMark,
 )
-from netspy.policy.claiming import suspicion_limit
+from netspy.policy.claiming import MAX_CLAIM_BYTES, suspicion_limit
 
 _FIRST = -1_000_000.0
 """The last requests of tasks come before all others."""
@@ -196,9 +196,15 @@ class MemoryFrontier:
             return flags
 
     async def claim(
-        self, limit: int, *, pass_over: Collection[str] = (), suspect_room: tuple[int, int, int] = (64, 8, 1)
+        self,
+        limit: int,
+        *,
+        pass_over: Collection[str] = (),
+        suspect_room: tuple[int, int, int] = (64, 8, 1),
+        max_bytes: int = MAX_CLAIM_BYTES,
     ) -> Claimed:
-        """See the contract."""
+        """See the contract. Entries are objects here, which a claim doesn't copy."""
+        del max_bytes
         now = self._clock()
         with self._lock:
             while self._delayed and self._delayed[0][0] <= now:

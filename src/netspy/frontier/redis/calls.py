@@ -25,7 +25,7 @@ from netspy.frontier.redis.membership import (
     StaleOperationError,
 )
 from netspy.frontier.redis.start_checks import Joined, check_joined
-from netspy.policy.claiming import suspicion_limit
+from netspy.policy.claiming import MAX_CLAIM_BYTES, suspicion_limit
 from netspy.policy.lease import LeaseTimes
 from netspy.redisio.scripts import Arg, Call, Script, load
 from netspy.settings import without_passwords
@@ -167,11 +167,16 @@ class Calls:
         return NodeCall(script("settle"), self._settle_keys, args)
 
     def claim(
-        self, limit: int, pass_over: Collection[str], room: tuple[int, int, int], rank: int
+        self,
+        limit: int,
+        pass_over: Collection[str],
+        room: tuple[int, int, int],
+        rank: int,
+        max_bytes: int = MAX_CLAIM_BYTES,
     ) -> NodeCall:
         """Lease entries."""
         args: list[Arg] = [limit, self._lease_text, *room, "".join(pass_over), rank]
-        args += [max(HEAD_WINDOW, limit), FAR_WINDOW, DUE_PER_CLAIM]
+        args += [max(HEAD_WINDOW, limit), FAR_WINDOW, DUE_PER_CLAIM, max_bytes]
         return NodeCall(script("claim"), self._queue_keys, args)
 
     def move(self, what: str, rows: Sequence[tuple[bytes, Arg, Arg]]) -> NodeCall:

@@ -33,6 +33,7 @@ from netspy.messages.entry import (
     TaskState,
 )
 from netspy.policy.bloom import MAX_LAYER_BYTES
+from netspy.policy.claiming import MAX_CLAIM_BYTES
 from netspy.policy.failed_record import pack_failed
 from netspy.redisio.keys import RunKeys
 
@@ -145,13 +146,18 @@ class RedisFrontier:
     # -- claim
 
     async def claim(
-        self, limit: int, *, pass_over: Collection[str] = (), suspect_room: tuple[int, int, int] = (64, 8, 1)
+        self,
+        limit: int,
+        *,
+        pass_over: Collection[str] = (),
+        suspect_room: tuple[int, int, int] = (64, 8, 1),
+        max_bytes: int = MAX_CLAIM_BYTES,
     ) -> Claimed:
         """See the contract. A claim that was cancelled is asked for again by the next one, so nothing is
         orphaned.
         """
         session = self._session
-        call = self._calls.claim(min(limit, CLAIM_LIMIT), pass_over, suspect_room, self._rank)
+        call = self._calls.claim(min(limit, CLAIM_LIMIT), pass_over, suspect_room, self._rank, max_bytes)
         reply = await session.call(call, session.claims)
         session.follow(reply[1])
         self._rank = int(reply[6])

@@ -11,7 +11,7 @@ from netspy.frontier.dedup import ConfirmedCache, FillWatch, RequestFilter, mayb
 from netspy.frontier.redis.calls import Mark
 from netspy.frontier.redis.entry_format import WireEntry
 from netspy.frontier.redis.membership import NotSeederError
-from netspy.messages.entry import NewEntry, Settled, Settlement, TaskMark
+from netspy.messages.entry import NewEntry, Settled, Settlement, TaskMark, weight
 from netspy.redisio.link import StoreFullError
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 ENTRIES_PER_CALL = 500
 PARENTS_PER_CALL = 500
-BYTES_PER_ENTRY = 8192
-"""A payload of n times this size counts as n entries more, so that no call grows beyond about 4 MB."""
 
 
 class Writes:
@@ -211,13 +209,6 @@ class Writes:
             found.append((state, text[at + 1 : at + 1 + width]))
             at += 1 + width
         return text[: len(plain)], found
-
-
-def weight(entries: Sequence[NewEntry]) -> int:
-    """How much of a call entries take: one each, and more for large payloads (8 kB counts as one more)."""
-    return len(entries) + sum(
-        len(e.payload) // BYTES_PER_ENTRY for e in entries if isinstance(e.payload, bytes)
-    )
 
 
 def pieces(entries: Sequence[NewEntry]) -> list[Sequence[NewEntry]]:

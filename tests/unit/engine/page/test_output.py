@@ -84,7 +84,7 @@ def test_every_allowed_kind_is_taken_and_nested_lists_are_opened(collector, log)
     assert [row.row.data for row in out.rows] == [{"a": 1}, {"b": 2}, {"c": 3}, {"d": 4}]
     assert called == [1]
     assert log.lines == []
-    assert len(out) == 5
+    assert out.size() == 5
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_every_allowed_kind_is_taken_and_nested_lists_are_opened(collector, log)
 )
 def test_anything_else_is_refused_counted_and_named(collector, log, counters, value):
     out = sort(collector, value)
-    assert len(out) == 0
+    assert out.size() == 0
     assert counters.get("parse_error") == 1
     [line] = log.lines
     assert type(value).__name__ in line

@@ -299,3 +299,31 @@ async def test_a_plain_callback_waits_on_its_thread_for_a_download_on_the_loop(p
     assert (response.url, counted) == (URL, [response])
     with pytest.raises(DownloadError):
         await b.pool.call(lambda: subs.blocking(Request(f"{URL}gone")))
+
+
+async def test_a_machine_without_room_is_waited_for_and_no_try_is_lost_ho_12(monkeypatch):
+    """Case HO-12: the fetch goes on when there is room, whoever asked for it; a real failure is told at once."""
+    from netspy.engine.page import fetch as module
+    from netspy.errors import ShortageError
+
+    answers = [ShortageError("no files"), ShortageError("no memory"), Response(url=URL, status_code=200)]
+
+    class Short:
+        async def fetch(self, request):
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    monkeypatch.setattr(module, "_SHORTAGE_FIRST_S", 0.001)
+    told = []
+    fetcher = module.Fetcher(
+        Short(), middlewares=(), download_midware=None, named_midware=lambda _name: None, pool=None,
+        selector_engine="turbohtml", on_shortage=told.append,
+    )  # fmt: skip
+    assert (await fetcher.fetch(Request(URL))).status_code == 200
+    assert told == ["no files", "no memory"]
+    answers += [ShortageError("no files"), GONE]
+    with pytest.raises(DownloadError) as raised:
+        await fetcher.fetch(Request(URL))
+    assert raised.value is GONE

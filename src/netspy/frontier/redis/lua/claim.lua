@@ -7,6 +7,7 @@ ARGV    1 now   2 epoch   3 node   4 lifetime   5 op   6 op as six base-36 digit
         8 lease in ms, or '+inf'   9–11 room for suspects with 0, 1, 2 or more expired starts
         12 sites to pass over, 8 characters each   13 rank in the queue where the second stretch begins
         14 length of the first stretch   15 length of the second   16 most delayed entries to queue
+        17 most bytes of entries: one at least is given, however large
 RETURN  {'OK', history, queued, delayed, leased, ms to the next due one or -1, next rank, unreadable, leased members…}
         {'STALEOP', last}  {'NOTREG'}  {'LOST'}
 Suspects (an earlier lease of theirs ran out) come back marked as started. Entries passed over stay where they are. The
@@ -74,10 +75,10 @@ local passed = {}
 for i = 1, #ARGV[12], 8 do passed[sub(ARGV[12], i, i + 7)] = true end
 local room = {tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])}
 local taken, prios = {}, {}
+local bytes, most = 0, tonumber(ARGV[17])
 
--- Returns how many entries of the stretch stay in the queue.
-local function look(from, length)
-  if length <= 0 or #taken >= limit then return 0 end
+-- Returns how many entries of the part stay in the queue, and how many were read.
+local function look_at(from, length)
   local stayed = 0
   local rows = redis.call('ZRANGE', KEYS[4], from, from + length - 1, 'WITHSCORES')
   for i = 1, #rows, 2 do
@@ -100,6 +101,11 @@ local function look(from, length)
         end
       end
       if ok then
+        bytes = bytes + #member
+        if bytes > most and #taken > 0 then
+          limit = #taken
+          break
+        end
         taken[#taken + 1] = member
         prios[#prios + 1] = number_text(rows[i + 1]) or '300'
       else
@@ -108,6 +114,21 @@ local function look(from, length)
     end
   end
   return stayed, #rows / 2
+end
+
+-- The same for a stretch, in parts that grow while its entries are small: all of it at once may be hundreds of megabytes.
+local function look(from, length)
+  local stayed, read, part = 0, 0, 8
+  while length > read and #taken < limit do
+    local before = bytes
+    local size = math.min(part, length - read)
+    local stay, found = look_at(from + read, size)
+    stayed = stayed + stay
+    read = read + found
+    if found < size then break end
+    part = bytes - before > 65536 and 8 or part * 4
+  end
+  return stayed, read
 end
 
 -- Without anything to pass over or to hold back, the first `limit` entries are the answer.
