@@ -114,8 +114,8 @@ class Lease:
 class Settlement(NamedTuple):
     """One finished parent with the children that go to the store in the same step as its ack.
 
-    `history` is the store's history id under which children of this parent were put *earlier* (None when there
-    were none): the ack is refused when the store's history has changed since.
+    `history` is the frontier's `history` under which children of this parent were put *earlier* (None when there were
+    none): the ack is refused when it is another one now, as they may be gone.
     """
 
     lease: Lease
@@ -132,6 +132,23 @@ class Settled(NamedTuple):
 
     acked: list[bool]
     new: list[list[bool]]
+    stale: list[bool]
+
+
+class FinalFailure(NamedTuple):
+    """A lease whose request failed for good, and its JSON record for the failed list. `history`: as in Settlement."""
+
+    lease: Lease
+    record: bytes
+    history: str | None = None
+
+
+class GivenUp(NamedTuple):
+    """Answer to `give_up`, in the order asked. `failed[i]` is False when the lease was not ours any more or its history
+    changed (`stale`).
+    """
+
+    failed: list[bool]
     stale: list[bool]
 
 

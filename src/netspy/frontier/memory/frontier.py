@@ -19,6 +19,8 @@ from netspy.messages.entry import (
     BeatReport,
     Claimed,
     Counts,
+    FinalFailure,
+    GivenUp,
     Lease,
     NewEntry,
     OpenTasks,
@@ -289,11 +291,11 @@ class MemoryFrontier:
                     heappush(self._delayed, (now + max(0.0, seconds), lease.seq, lease.site, entry))
         return flags
 
-    async def give_up(self, items: Sequence[tuple[Lease, bytes]]) -> list[bool]:
-        """See the contract."""
+    async def give_up(self, items: Sequence[FinalFailure]) -> GivenUp:
+        """See the contract. `history` means nothing here."""
         flags = []
         with self._lock:
-            for lease, record in items:
+            for lease, record, _ in items:
                 mine = self._owned(lease)
                 flags.append(mine)
                 if mine:
@@ -302,7 +304,7 @@ class MemoryFrontier:
                     self._tasks.ended(lease.seq, failed=True)
             if self._tasks.open:
                 self._close_tasks()
-        return flags
+        return GivenUp(flags, [False] * len(flags))
 
     def _fail(self, record: bytes) -> None:
         self._failed += 1
