@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from netspy.messages.entry import (
+        Adopted,
         BeatReply,
         BeatReport,
         Claimed,
@@ -134,6 +135,11 @@ class Frontier(Protocol):
         count as their parent's task.
 
         Raises StoreLostError when the run's keys are gone: of a store that is empty nobody can tell what was done.
+        """
+
+    async def adopt(self) -> Adopted:
+        """Queue again what earlier runs had queued and never crawled, where their fingerprints are this run's too. By the
+        seeding node, before it seeds. A run with a live node is left alone.
         """
 
     async def seed_acquire(self) -> SeedGrant:

@@ -190,6 +190,13 @@ class SeedGrant(NamedTuple):
     generation: str = ""  # which seeding this is: the same after a take-over, another after a re-seeding
 
 
+class Adopted(NamedTuple):
+    """Answer to `adopt`. `waits`: an earlier run may still have a live node; to be asked again after a while."""
+
+    moved: int
+    waits: bool
+
+
 class BeatReport(NamedTuple):
     """What a node says of itself at each heartbeat. Counters are cumulative."""
 

@@ -15,6 +15,7 @@ from netspy.frontier.dedup import BloomFilter, ExactFilter, RequestFilter, maybe
 from netspy.frontier.memory.site_queue import Entry, SiteQueue
 from netspy.frontier.memory.task_table import TaskTable
 from netspy.messages.entry import (
+    Adopted,
     BeatReply,
     BeatReport,
     Claimed,
@@ -378,6 +379,10 @@ class MemoryFrontier:
                 tasks_done=self._tasks.done,
                 tasks_failed=self._tasks.failed,
             )
+
+    async def adopt(self) -> Adopted:
+        """See the contract: memory has no earlier runs."""
+        return Adopted(0, waits=False)
 
     async def seed_acquire(self) -> SeedGrant:
         """See the contract."""

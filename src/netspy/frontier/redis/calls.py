@@ -234,6 +234,15 @@ class Calls:
             args += [task, history or ""]
         return NodeCall(script("opened"), self._node_keys(self.keys.tasks), args)
 
+    def adopt(self, earlier: RunKeys, gone: str, failed: Sequence[Arg]) -> NodeCall:
+        """What an earlier run has left; `failed`: record, site, priority and JSON of each failed request."""
+        k, e = self.keys, earlier
+        keys = self._node_keys(k.queued, k.delayed, k.tasks, k.closing)
+        keys += [e.beats, e.queued, e.inflight, e.delayed, e.failed, e.tasks, e.closing]
+        args: list[Arg] = [self.stale_ms, 0 if failed else SWEEP_MOVE, self.suspicion_limit]
+        args += [int(self.lease.duration_s is None), self.scope.run_ttl_ms, gone, *failed]
+        return NodeCall(script("adopt"), keys, args)
+
     def forget(self, whose: str, *, own: bool, gone: bool = False) -> NodeCall:
         """Remove a node's record. `gone`: its death is certain, whatever its heartbeat."""
         args: list[Arg] = [whose.encode("utf-8", "surrogateescape")]

@@ -18,11 +18,13 @@ from netspy.frontier.redis.calls import Calls, DedupPlan
 from netspy.frontier.redis.entry_format import read_member
 from netspy.frontier.redis.item_filter import RedisItemFilter
 from netspy.frontier.redis.keeper import RedisKeeper
+from netspy.frontier.redis.leftovers import Leftovers
 from netspy.frontier.redis.membership import Clocks
 from netspy.frontier.redis.seed_lock import SeedLock
 from netspy.frontier.redis.session import Events, Session
 from netspy.frontier.redis.writes import ENTRIES_PER_CALL, Writes
 from netspy.messages.entry import (
+    Adopted,
     Claimed,
     Counts,
     FinalFailure,
@@ -62,10 +64,14 @@ class RedisFrontier:
         *,
         pack: Callable[[Any], bytes],
         unpack: Callable[[bytes], Any],
+        renewed: Callable[[bytes], bytes] = bytes,
         events: Events | None = None,
         clocks: Clocks | None = None,
     ) -> None:
-        """Nothing is connected yet. Raises ConfigError for a wrong URL, dedup filter or Bloom size."""
+        """Nothing is connected yet. `renewed`: a failed request's payload with a new retry budget.
+
+        Raises ConfigError for a wrong URL, dedup filter or Bloom size.
+        """
         events, clocks = events or Events(), clocks or Clocks()
         self.scope = scope
         self.keys = RunKeys.of(scope, max_layers=settings.DEDUP_MAX_LAYERS)
@@ -78,6 +84,11 @@ class RedisFrontier:
         self._calls = Calls(settings, scope, self.keys, dedup, owner)
         self._session = session = Session(self._calls, clocks, events)
         self._seed = seed = SeedLock(session)
+        self._leftovers = (
+            Leftovers(session, renewed)
+            if scope.incremental and settings.DEDUP_FILTER not in IN_PROCESS
+            else None
+        )
         self._pack, self._unpack = pack, unpack
         self._events = events
         self._writes = Writes(session, filter_=own_filter, fill=self._fill_watch(dedup), pack=pack)
@@ -232,6 +243,10 @@ class RedisFrontier:
             "give_up", [(lease.member, history or "", record) for lease, record, history in items]
         )
         return GivenUp(_yes(flags), [digit == 50 for digit in flags])
+
+    async def adopt(self) -> Adopted:
+        """See the contract."""
+        return await self._leftovers.adopt() if self._leftovers is not None else Adopted(0, waits=False)
 
     # -- counts
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
 from netspy.frontier.redis import calls
 from netspy.frontier.redis.entry_format import base36, held_mark
-from netspy.frontier.redis.liveness import is_gone, this_process
+from netspy.frontier.redis.liveness import ProcessIdentity, is_gone, this_process
 from netspy.frontier.redis.membership import Member, NodeCall, NotRegisteredError, WentBackError
 from netspy.messages.entry import BeatReply, BeatReport, Lease, Reclaimed
 from netspy.redisio import client as clients
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 
 LEASES_PER_CALL = 1000
 LIFETIMES_EVERY_S = 60.0
+
+
+def gone_nodes(ids: Sequence[bytes], records: Sequence[bytes | None], mine: ProcessIdentity) -> set[str]:
+    """Those of these nodes that surely live no more, seen from the process `mine`."""
+    return {
+        name.decode("utf-8", "surrogateescape")
+        for name, record in zip(ids, records, strict=True)
+        if is_gone(record, mine)
+    }
 
 
 class RedisKeeper:
@@ -107,11 +116,7 @@ class RedisKeeper:
         if not ids:
             return set()
         records: list[bytes | None] = self._ask(lambda: self._client.hmget(keys.nodes, ids))
-        return {
-            name.decode("utf-8", "surrogateescape")
-            for name, record in zip(ids, records, strict=True)
-            if is_gone(record, mine)
-        }
+        return gone_nodes(ids, records, mine)
 
     def beat(self, report: BeatReport) -> BeatReply:
         """See the contract. Raises StoreUnavailableError."""

@@ -127,8 +127,8 @@ class Shared:
     that was merely restarted knows it.
     """
 
-    def __init__(self, lifetime_ms: int, clocks: Clocks) -> None:
-        """`lifetime_ms`: of the run's keys, 0 = for ever."""
+    def __init__(self, lifetime_ms: int, clocks: Clocks, *, keeps_queue: bool = False) -> None:
+        """`lifetime_ms`: of the run's keys, 0 = for ever. `keeps_queue`: not of its requests, which a later run takes over."""
         self.lock = threading.Lock()
         self.member = Member("")
         self._name = ""  # of the memory: the first id of this node
@@ -139,7 +139,7 @@ class Shared:
         self.started = time.time()
         self.monotonic = clocks.monotonic
         self._server_ms = clocks.server_ms
-        self._lifetime = str(lifetime_ms)
+        self._lifetime = f"{lifetime_ms}+" if keeps_queue and lifetime_ms else str(lifetime_ms)
 
     def now(self) -> str:
         """The time handed to scripts: '' for the server's own clock."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 FULL_FIRST_S, FULL_CAP_S = 0.2, 5.0
 OLD_RUNS_PER_START = 20
+RUN_PARTS = ("meta", "z_requests", "z_inflight", "z_delayed", "failed_requests")
 
 
 class Events(NamedTuple):
@@ -57,7 +58,7 @@ class Session:
 
     def __init__(self, made: Calls, clocks: Clocks, events: Events) -> None:
         self.calls = made
-        self.shared = Shared(made.scope.run_ttl_ms, clocks)
+        self.shared = Shared(made.scope.run_ttl_ms, clocks, keeps_queue=made.scope.incremental)
         self.writes = Numbers()
         self.claims = Numbers(claims=True)
         self.warnings: list[str] = []
@@ -106,7 +107,8 @@ class Session:
         )
         for name in oldest:
             run = name.decode("utf-8", "replace")
-            if run != scope.run_id and not await client.exists(f"{scope.job}:run:{run}:meta"):
+            keys_of = (f"{scope.job}:run:{run}:{part}" for part in RUN_PARTS)
+            if run != scope.run_id and not await client.exists(*keys_of):
                 await client.zrem(keys.runs, name)
         await client.zadd(keys.runs, {scope.run_id: now}, nx=True)
 

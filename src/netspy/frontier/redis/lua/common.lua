@@ -10,10 +10,16 @@ local function whole(x)
   return string.format('%.0f', x)
 end
 
--- An emptied collection is deleted and comes back without a lifetime, so every write of a run key sets it again.
+-- An emptied collection is deleted and comes back without a lifetime, so every write of a run key sets it again. Where `+`
+-- follows it, requests have none: a later run takes over what this one leaves.
 local function keep(ttl, ...)
-  if ttl ~= '0' then
-    for _, key in ipairs({...}) do redis.call('PEXPIRE', key, ttl) end
+  if ttl == '0' then return end
+  local ms, requests_stay = string.match(ttl, '^(%d+)(%+?)$')
+  for _, key in ipairs({...}) do
+    if requests_stay == '' or not (string.find(key, ':z_%l+$') or string.find(key, ':failed_requests$')
+      or string.find(key, ':open_tasks')) then
+      redis.call('PEXPIRE', key, ms)
+    end
   end
 end
 
