@@ -4,9 +4,10 @@
     python scripts/chaos.py --seed 1 --runs 20                   # seeds 1 to 20, one after the other
 
 Node processes crawl a local site through one proxy to a private Redis with `appendfsync always`. For the given time nodes
-are killed, frozen and stopped, the network is cut, stalled and slowed, answers get lost, and Redis dies. Then everything
-is healed and the crawl must run to its end: every page that the site's links lead to is in the sink, once; the queues
-are empty; no node said "finished" before it was true, hung, or left with a code that nobody gave it a reason for.
+are killed, frozen and stopped, the network is cut, stalled and slowed, answers get lost, and Redis dies or goes back to an
+earlier state. Then everything is healed and the crawl must run to its end: every page that the site's links lead to is in the
+sink, once; the queues are empty; no node said "finished" before it was true, hung, or left with a code that nobody gave it a
+reason for.
 """
 # ruff: noqa: INP001 - a script, no part of a package
 
@@ -118,6 +119,7 @@ class Run:
         self.nodes: list[Node] = []
         self.began = 0.0
         self.healed = 0.0
+        self.kept = False  # whether Redis has a state to go back to
 
     def now(self) -> float:
         """Seconds since the start."""
@@ -211,8 +213,11 @@ class Run:
             self.proxy.drop_next_reply(script(event.detail).sha.encode())
         elif event.kind == "redis kill":
             self.server.kill()
-        else:
+        elif event.kind == "redis stop":
             self.server.stop()
+        elif self.server.client().exists("netspy:Chaos:meta"):  # else the run would be gone with it
+            self.server.keep()
+            self.kept = True
 
     def _begin_node(self, event: Event, node: Node) -> None:
         process = node.process
@@ -238,10 +243,22 @@ class Run:
             process = self.nodes[event.node].process
             if process is not None:
                 process.cont()
+        elif event.kind == "redis older":
+            self._redis_goes_back()
         elif event.kind in REDIS_KINDS:
             self.server.start()
         else:
             self.proxy.resume()
+
+    def _redis_goes_back(self) -> None:
+        """Unless all is over. Whoever has ended is started again: there may be work once more, and nobody else for it."""
+        if not self.kept or all(node.process is None and node.due is None for node in self.nodes):
+            return
+        self.kept = False
+        self.server.go_back()
+        for node in self.nodes:
+            if node.process is None:
+                node.due = self.now()
 
     def _watch_until(self, at: float) -> None:
         while self.now() < at:

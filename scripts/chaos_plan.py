@@ -6,10 +6,12 @@ from __future__ import annotations
 import random
 from typing import Any, Literal, NamedTuple
 
-Kind = Literal["kill", "freeze", "stop", "cut", "stall", "slow", "lose", "redis kill", "redis stop"]
+Kind = Literal[
+    "kill", "freeze", "stop", "cut", "stall", "slow", "lose", "redis kill", "redis stop", "redis older"
+]
 NODE_KINDS: tuple[Kind, ...] = ("kill", "freeze", "stop")
 NETWORK_KINDS: tuple[Kind, ...] = ("cut", "stall", "slow", "lose")
-REDIS_KINDS: tuple[Kind, ...] = ("redis kill", "redis stop")
+REDIS_KINDS: tuple[Kind, ...] = ("redis kill", "redis stop", "redis older")
 LOST_ANSWERS = (
     "claim",
     "put",
@@ -26,7 +28,9 @@ LOST_ANSWERS = (
 
 
 class Event(NamedTuple):
-    """Trouble that begins at `at` and is over `seconds` later (seconds from the start). `detail`: which answer is lost."""
+    """Trouble that begins at `at` and is over `seconds` later (seconds from the start). `detail`: which answer is lost.
+    With "redis older" the server dies at the end, and is back at once in the state of the beginning.
+    """
 
     at: float
     kind: Kind

@@ -40,6 +40,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
             "test_bloom_redis",
             "test_cluster",
             "test_frontier_tasks",
+            "test_store_went_back",
             "test_task_list",
             "test_batch_queue",
         )

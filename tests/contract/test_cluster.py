@@ -10,7 +10,7 @@ from netspy.cluster.reset import reset
 from netspy.cluster.runs import list_runs
 from netspy.cluster.status import may_alert, may_alert_async, read_status, read_status_async
 from netspy.errors import ConfigError
-from netspy.messages.entry import BeatReport, Settlement
+from netspy.messages.entry import BeatReport, FinalFailure, Settlement
 from netspy.policy.failed_record import pack_failed
 from netspy.redisio.client import sync_client
 
@@ -41,7 +41,7 @@ async def give_up(node, *wanted, reason="status 500"):
             priority=lease.priority,
             site=lease.site,
         )
-        await node.give_up([(lease, record)])
+        await node.give_up([FinalFailure(lease, record)])
 
 
 async def test_status_sums_what_nodes_count_also_of_those_that_left(rig, client):

@@ -10,7 +10,7 @@ import pytest
 from frontier_rig import LEASE, REPORT, Clock, Rig, entry, names, rigs, sent
 
 from netspy.frontier.contract import SeedLockLostError
-from netspy.messages.entry import Settlement
+from netspy.messages.entry import FinalFailure, Settlement
 from netspy.policy.failed_record import pack_failed, read_failed
 
 KINDS = ["memory", "7/redis", "7/redis-set", "7/lite", "6.2/redis", "6.2/redis-set"]
@@ -121,8 +121,8 @@ async def test_give_up_moves_the_request_to_the_failed_list_once(rig):
     node = await rig.node()
     await node.put([entry("a")])
     [lease] = (await node.claim(1)).leases
-    assert await node.give_up([(lease, record(lease))]) == [True]
-    assert await node.give_up([(lease, record(lease))]) == [False]
+    assert (await node.give_up([FinalFailure(lease, record(lease))])).failed == [True]
+    assert (await node.give_up([FinalFailure(lease, record(lease))])).failed == [False]
     counts = await node.counts()
     assert (counts.failed, counts.leased, counts.queued) == (1, 0, 0)
 
@@ -139,7 +139,7 @@ async def test_late_calls_of_a_node_that_lost_its_lease_change_nothing(rig):
     assert (await node.settle([Settlement(stalled, [entry("child")])])).acked == [False]
     assert await node.release([stalled]) == [False]
     assert await node.delay([(stalled, 1.0, None)]) == [False]
-    assert await node.give_up([(stalled, record(stalled))]) == [False]
+    assert (await node.give_up([FinalFailure(stalled, record(stalled))])).failed == [False]
     assert keeper.renew([stalled, current]) == [False, True]
     counts = await node.counts()
     assert (counts.leased, counts.queued, counts.delayed, counts.failed) == (1, 0, 0, 0)

@@ -1,8 +1,9 @@
 """Random histories of the frontier: every accepted request stays in exactly one place, whatever happens.
 
-Two machines. The first drives memory and Redis side by side and wants the same answers. The second has two nodes on one
+Three machines. The first drives memory and Redis side by side and wants the same answers. The second has two nodes on one
 Redis, loses answers (the call is repeated), lets calls arrive once more later, freezes, kills and wakes nodes, turns the
-clock, and reads the raw keys after every step.
+clock, and reads the raw keys after every step. In the third the store goes back to earlier states besides, unnoticed by any
+connection. What each call then answers stands in a table of its own, `test_store_went_back.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 from typing import Any
 
 import pytest
-from frontier_rig import LEASE, REPORT, STALE, Clock, Rig, entry, name_of
+from frontier_rig import LEASE, REPORT, STALE, Backup, Clock, Rig, entry, name_of
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -24,7 +25,7 @@ from hypothesis.stateful import (
 )
 
 from netspy.frontier.contract import TRANSITIONS, State
-from netspy.messages.entry import Settlement, TaskMark
+from netspy.messages.entry import FinalFailure, Settlement, TaskMark
 from netspy.policy.failed_record import pack_failed
 from netspy.redisio.client import sync_client
 from netspy.testing.servers import RedisServer
@@ -154,7 +155,7 @@ class SideBySide(Base):
     @rule(which=st.lists(st.integers(0, 20), max_size=2))
     def give_up(self, which: list[int]) -> None:
         chosen = self.pick(which)
-        self.both(lambda i, node: node.give_up([(x[i], failed_record(x[i])) for x in chosen]))
+        self.both(lambda i, node: node.give_up([FinalFailure(x[i], failed_record(x[i])) for x in chosen]))
 
     @rule(wait=seconds)
     def advance(self, wait: float) -> None:
@@ -310,7 +311,9 @@ class Chaos(Base):
     @rule(who=st.integers(0, 1))
     def give_up(self, who: int) -> None:
         self.run(
-            self.actors[who].node.give_up([(x, failed_record(x)) for x in self.take(self.actors[who], 1)])
+            self.actors[who].node.give_up(
+                [FinalFailure(x, failed_record(x)) for x in self.take(self.actors[who], 1)]
+            )
         )
 
     @rule(wait=seconds)
@@ -394,6 +397,69 @@ class Chaos(Base):
             assert member[27:35] not in live or member in held
 
 
+class GoesBack(Chaos):
+    """A page puts children early, and is acked or given up later: never once the store has forgotten them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.early: dict[int, tuple[str | None, list[str]]] = {}
+        self.kept: tuple[Backup, set[str], set[str]] | None = None
+
+    @rule()
+    def the_store_is_saved(self) -> None:
+        self.kept = (Backup(self.server.url), set(self.accepted), set(self.done))
+
+    @precondition(lambda self: self.kept)
+    @rule(noticed=st.booleans())
+    def the_store_goes_back(self, noticed: bool) -> None:
+        assert self.kept is not None
+        (backup, self.accepted, self.done), self.kept = self.kept, None
+        backup.restore()
+        self.sent.clear()
+        self.zombies.clear()
+        if noticed:
+            self.raw.hset(self.actors[0].node.keys.meta, "history", "another server")
+        for actor in self.actors:
+            if not actor.keeper.beat(REPORT).known:
+                actor.keeper.rejoin()
+                actor.held.clear()
+        for actor in self.actors:
+            actor.keeper.reconcile(actor.held)
+
+    @precondition(lambda self: any(actor.held for actor in self.actors))
+    @rule(names=some_names)
+    def a_page_puts_children_early(self, names: list[str]) -> None:
+        actor = next(a for a in self.actors if a.held)
+        history = actor.node.history
+        self.accept(names, self.run(actor.node.put([made(n) for n in names])))
+        first, before = self.early.get(id(actor.held[0]), (history, []))
+        self.early[id(actor.held[0])] = (first, before + names)
+
+    def take(self, actor: Actor, count: int) -> list[Any]:
+        taken: list[Any] = [x for x in actor.held if id(x) not in self.early][:count]
+        actor.held = [x for x in actor.held if x not in taken]
+        return taken
+
+    @precondition(lambda self: any(id(x) in self.early for actor in self.actors for x in actor.held))
+    @rule(fails=st.booleans())
+    def such_a_page_ends(self, fails: bool) -> None:
+        actor, lease = next((a, x) for a in self.actors for x in a.held if id(x) in self.early)
+        actor.held.remove(lease)
+        history, names = self.early.pop(id(lease))
+        if fails:
+            given = self.run(actor.node.give_up([FinalFailure(lease, failed_record(lease), history)]))
+            ended, stale = given.failed[0], given.stale[0]
+        else:
+            answer = self.run(actor.node.settle([Settlement(lease, (), history)]))
+            ended, stale = answer.acked[0], answer.stale[0]
+        if ended:
+            assert set(names) <= self.accepted, "it ended, and its children are gone"
+            if not fails:
+                self.done.add(name_of(lease.payload))
+        if stale:
+            self.run(actor.node.release([lease]))
+
+
 RUNS = settings(
     max_examples=25,
     stateful_step_count=40,
@@ -405,7 +471,7 @@ RUNS = settings(
 
 @pytest.mark.parametrize("fixture", ["redis_server", "redis62_server"])
 @pytest.mark.parametrize("kind", ["redis", "redis-set"])
-@pytest.mark.parametrize("machine", [SideBySide, Chaos])
+@pytest.mark.parametrize("machine", [SideBySide, Chaos, GoesBack])
 def test_random_histories_keep_every_request_in_one_place(request, fixture, kind, machine):
     found = type(machine.__name__, (machine,), {"kind": kind, "server": request.getfixturevalue(fixture)})
     run_state_machine_as_test(found, settings=RUNS)

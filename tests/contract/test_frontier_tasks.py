@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from frontier_rig import LEASE, REPORT, STALE, entry, names, rigs
+from frontier_rig import LEASE, REPORT, STALE, Backup, another_server, entry, names, rigs
 
 from netspy.errors import StoreLostError
-from netspy.messages.entry import Settlement, TaskMark, TaskState
+from netspy.messages.entry import FinalFailure, Settlement, TaskMark, TaskState
 from netspy.policy.failed_record import pack_failed
+from netspy.redisio.client import sync_client
 
 rig = rigs("memory", "7/redis", "6.2/redis-set")
 
@@ -30,11 +31,6 @@ async def settled(node, leases, children=()):
 async def states(node, *tasks):
     """What is left of them, put under the history of now."""
     return (await node.open_tasks([(task, node.history) for task in tasks])).states
-
-
-async def goes_back(node, history="0" * 40):
-    """What the first connection to another server process writes; what it holds is up to the test."""
-    await node._session.link.client.hset(node.keys.meta, "history", history)
 
 
 async def test_a_task_is_open_until_its_last_request_is_done_children_included(rig):
@@ -61,7 +57,7 @@ async def test_the_closing_request_comes_first_and_says_how_many_failed(rig):
     )
     a, b = (await node.claim(2)).leases
     await settled(node, [a])
-    await node.give_up([(b, record(b))])
+    await node.give_up([FinalFailure(b, record(b))])
     [last] = (await node.claim(1)).leases
     assert (names([last]), last.task) == (["closing"], "!1")
     assert (await node.counts()).tasks_failed == 1
@@ -90,7 +86,7 @@ async def test_a_task_that_wants_to_hear_of_failure_only_hears_of_nothing_else(r
     a, b = (await node.claim(2)).leases
     await settled(node, [a])
     assert (await node.counts()).queued == 0
-    await node.give_up([(b, record(b))])
+    await node.give_up([FinalFailure(b, record(b))])
     assert names((await node.claim(5)).leases) == ["2"]
 
 
@@ -197,20 +193,44 @@ async def test_a_task_put_under_another_history_is_not_said_to_have_ended(shared
     before = node.history
     await node.put([entry("a", task="t/whole")], tasks=[TaskMark("t/whole")])
     await node.put([entry("b", task="t/part")], tasks=[TaskMark("t/part", fed=False)])
-    await goes_back(node)
+    backup = Backup(shared.url)
+    await node.put([entry("c", task="t/gone")], tasks=[TaskMark("t/gone")])
+    backup.restore()
     asked = await node.open_tasks([("t/whole", before), ("t/part", before), ("t/gone", before)])
     assert asked.states == [TaskState.OPEN, TaskState.LOST, TaskState.LOST]
-    assert asked.history == node.history != before
+    assert node.history != before
     assert await states(node, "t/whole", "t/part", "t/gone") == [1, 2, 0], (
         "under the new history they are known"
     )
 
 
+async def test_another_server_that_lost_nothing_makes_no_task_doubtful(shared):
+    node = await shared.node()
+    before = node.history
+    await node.put([entry("a", task="t/part")], tasks=[TaskMark("t/part", fed=False)])
+    with sync_client(shared.settings()) as client:
+        another_server(client)
+    assert (await node.open_tasks([("t/part", before), ("t/gone", before)])).states == [2, 0]
+    assert node.history == before
+
+
+async def test_a_task_that_another_node_had_put_is_not_called_done_by_a_store_that_went_back(shared):
+    """This node has put nothing: that it saw the task is all it knows."""
+    gone, node = await shared.node(), await shared.node()
+    backup = Backup(shared.url)
+    await gone.put([entry("a", task="t/1")], tasks=[TaskMark("t/1")])
+    [state], history = await node.open_tasks([("t/1", None)])
+    assert state == TaskState.OPEN
+    backup.restore()
+    assert (await node.open_tasks([("t/1", history)])).states == [TaskState.LOST]
+
+
 async def test_a_task_whose_first_requests_a_store_may_have_forgotten_is_never_whole(shared):
     node = await shared.node()
     before = node.history
+    backup = Backup(shared.url)
     await node.put([entry("a", task="t/1")], tasks=[TaskMark("t/1", fed=False)])
-    await goes_back(node)
+    backup.restore()
     await node.put([entry("b", task="t/1")], tasks=[TaskMark("t/1", history=before)])
     assert (await node.open_tasks([("t/1", None)])).states == [TaskState.FEEDING]
     await settled(node, (await node.claim(5)).leases)
@@ -224,12 +244,13 @@ async def test_a_task_whose_first_requests_a_store_may_have_forgotten_is_never_w
 async def test_a_put_in_several_pieces_over_a_change_of_servers_leaves_its_task_open(shared):
     node = await shared.node()
     before = node.history
+    backup = Backup(shared.url)
     call = node._session.call
 
     async def then_another_server(*args, **keywords):
         reply = await call(*args, **keywords)
         node._session.call = call
-        await goes_back(node)
+        backup.restore()
         return reply
 
     node._session.call = then_another_server

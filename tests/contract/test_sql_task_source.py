@@ -109,6 +109,26 @@ async def test_a_row_that_is_set_back_by_hand_comes_again(sqlite_url, opened):
     assert [task.token for task in await source.take(1)] == ["1"]
 
 
+async def test_a_database_that_was_restored_to_an_earlier_state_gives_its_rows_again(tmp_path, opened):
+    """A row that was done comes again, one that a node still has in hand is done with that, and what it lost is gone."""
+    path = tmp_path / "tasks.db"
+    url = f"sqlite:///{path}"
+    source = await opened(make_table(url, ["a", "b"]))
+    kept = path.read_bytes()
+    with admin(url) as db:
+        db.exec_driver_sql("INSERT INTO crawl_task (id, url) VALUES (3, 'c')", ())
+    taken = await source.take(3)
+    await source.settled(taken[:1])
+    await source.close()
+    for beside in tmp_path.glob("tasks.db-*"):
+        beside.unlink()
+    path.write_bytes(kept)
+    source = await opened(f"{url}?table=crawl_task")
+    await source.settled(taken[1:])
+    assert states(url) == [0, 1]
+    assert [task.value["id"] for task in await source.take(3)] == [1]
+
+
 async def test_new_rows_come_as_dicts_of_their_columns(any_sql, opened):
     source = await opened(make_table(any_sql))
     await source.add([{"url": "/a"}, {"url": "/b", "id": 7}, {"url": {"deep": [1]}}])

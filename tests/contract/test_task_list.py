@@ -8,7 +8,7 @@ import uuid
 from urllib.parse import urlsplit
 
 import pytest
-from frontier_rig import Clock
+from frontier_rig import Backup, Clock
 
 from netspy.errors import ConfigError, SerializationError, StoreUnavailableError
 from netspy.policy.run_scope import run_scope
@@ -292,6 +292,22 @@ async def test_a_list_that_was_deleted_comes_back_with_other_tokens(nodes, clien
     await node.add(["a"])
     [second] = await node.take(1)
     assert first.token != second.token, "else the frontier would take its requests for known ones"
+
+
+async def test_two_tasks_that_a_list_gave_the_same_number_have_tokens_of_their_own(nodes, client, url):
+    """The list goes back with the store, and counts on from there: the frontier must take neither for the other."""
+    one, other = await nodes.node(), await nodes.node()
+    await one.add(["a"])
+    backup = Backup(url)
+    await one.add(["x"])
+    taken = {task.value: task for task in await one.take(2)}
+    backup.restore()
+    await other.add(["y"])
+    again = {task.value: task for task in await other.take(2)}
+    assert again["a"].token == taken["a"].token, "the same task, whoever has it"
+    assert again["y"].token != taken["x"].token
+    await one.settled([taken["x"]])
+    assert await other.backlog() == Backlog(0, 2, 4, 0), "the end of the one is not the end of the other"
 
 
 async def test_a_deleted_list_leaves_no_task_that_nobody_can_take(nodes, client):

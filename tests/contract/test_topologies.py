@@ -23,7 +23,7 @@ from netspy.cluster.reset import reset
 from netspy.cluster.runs import list_runs
 from netspy.cluster.status import may_alert, may_alert_async, read_status, read_status_async
 from netspy.errors import ConfigError, StoreUnavailableError
-from netspy.messages.entry import Settlement
+from netspy.messages.entry import FinalFailure, Settlement
 from netspy.observe.log import get_logger
 from netspy.policy.failed_record import pack_failed
 from netspy.policy.run_scope import run_scope
@@ -133,7 +133,7 @@ async def test_the_life_of_requests_is_the_same_on_every_redis(rig):
     record = pack_failed(
         four.payload, reason="status 500", error="boom", attempts=1, time=1.0, priority=300, site=four.site
     )
-    assert await node.give_up([(four, record)]) == [True]
+    assert (await node.give_up([FinalFailure(four, record)])).failed == [True]
     counts = await node.counts()
     assert (counts.queued, counts.leased, counts.delayed, counts.failed) == (4, 2, 1, 1)
     assert (counts.seed, counts.live_nodes, counts.intact) == ("seeded", 2, True)
@@ -173,7 +173,7 @@ async def test_status_failed_and_reset_work_on_every_redis(rig, servers):
             priority=300,
             site=lease.site,
         )
-        await node.give_up([(lease, record)])
+        await node.give_up([FinalFailure(lease, record)])
     client = sync_client(settings, key=scope.job)
     aio = async_client(settings, key=scope.job, pool_size=1)
     try:
@@ -391,13 +391,13 @@ async def test_an_orderly_change_of_masters_is_followed_with_a_heartbeat_once_mo
         assert one in url
         with closing(sync_client(rig.settings(), url=url)) as unsure:
             assert unsure.ping()
-            before = node.history
+            before = node._session.shared.history
             old = group.master
             new = await asyncio.to_thread(group.failover)
             assert not moved(unsure), "one sentinel of three may have an old view, or a wrong one"
         keeper.beat(REPORT)
         assert await node.put([entry("after")]) == [True]
-        assert node.history != before
+        assert node._session.shared.history != before
         assert old.ask("ROLE")[0] == b"master", "it would have taken the put"
         assert new.client().exists(node.keys.queued)
         await rig.close()
@@ -416,22 +416,27 @@ async def test_a_slow_heartbeat_does_not_put_off_the_next_question_for_the_maste
     await rig.close()
 
 
-async def test_a_new_master_is_followed_and_acks_that_depend_on_the_old_one_are_refused(replication):
-    rig = Rig("redis", Clock(), replication.url)
-    node, keeper, parent = await held(rig)
-    before = node.history
-    old = await asyncio.to_thread(replication.kill_master)
-    assert await node.put([entry("child")]) == [True]
-    assert await asyncio.to_thread(replication.wait_new_master, old) is not old
-    old.start()
-    assert node.history != before
-    done = await node.settle([Settlement(parent, [], before)])
-    assert (done.acked, done.stale) == ([False], [True]), (
-        "its children may have been put on the server that is gone"
-    )
-    assert keeper.beat(REPORT).known
-    assert (await node.settle([Settlement(parent)])).acked == [True]
-    await rig.close()
+async def test_a_new_master_is_followed_and_acks_that_depend_on_what_it_lacks_are_refused():
+    with RedisReplication(password="x") as group:
+        rig = Rig("redis", Clock(), group.url)
+        node, keeper, parent = await held(rig)
+        before = node.history
+        master, replica = group.master, group.replica
+        master.client().wait(1, 5000)
+        replica.ask("CONFIG", "SET", "masterauth", "wrong")
+        master.ask("CLIENT", "KILL", "TYPE", "replica")
+        while replica.ask("ROLE")[3] == b"connected":
+            await asyncio.sleep(0.01)
+        assert await node.put([entry("child")]) == [True]
+        await asyncio.to_thread(group.kill_master)
+        assert await node.put([entry("another")]) == [True]
+        assert await asyncio.to_thread(group.wait_new_master, master) is replica
+        assert node.history != before
+        done = await node.settle([Settlement(parent, [], before)])
+        assert (done.acked, done.stale) == ([False], [True]), "its child is gone"
+        assert keeper.beat(REPORT).known
+        assert (await node.settle([Settlement(parent)])).acked == [True]
+        await rig.close()
 
 
 async def test_a_moved_slot_is_followed_by_loop_keeper_and_commands(cluster):

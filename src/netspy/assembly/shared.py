@@ -57,6 +57,7 @@ def build_shared(
         Owner(spider.job_name, spider.kind, spider.take_over),
         pack=_pack,
         unpack=Request.unpack,
+        renewed=_renewed,
         events=Events(
             on_fill=lambda rate: look.once(alerts, fill_kind(rate), fill_message(rate, settings)),
             on_outage=_outages(built, spider, settings),
@@ -71,7 +72,9 @@ def build_shared(
         )  # fmt: skip
     if scope.incremental:
         log.info(
-            "DEDUP_SCOPE=spider: URLs that earlier runs of {} crawled are not crawled again", scope.redis_key
+            "DEDUP_SCOPE=spider: URLs that earlier runs of {} crawled are not crawled again; what they queued and never "
+            "crawled is",
+            scope.redis_key,
         )
     built.waiters.append(frontier.give_up_waiting)
     built.cluster_view = look.look
@@ -188,18 +191,19 @@ def fresh_budget(payload: bytes) -> bytes:
     return request.pack()
 
 
+def _renewed(payload: bytes) -> bytes:
+    try:
+        return fresh_budget(payload)
+    except SerializationError:
+        return payload
+
+
 def requeue_failed(spider: AnySpider, settings: Settings, scope: RunScope) -> None:
     """RETRY_FAILED_ON_START: move failed requests back to the queue, with a fresh retry budget."""
     client = clients.sync_client(settings, key=scope.job)
 
-    def edit(payload: bytes) -> bytes:
-        try:
-            return fresh_budget(payload)
-        except SerializationError:
-            return payload
-
     try:
-        moved = retry_failed(client, scope, edit=edit)
+        moved = retry_failed(client, scope, edit=_renewed)
     finally:
         client.close()
         client.connection_pool.disconnect()

@@ -79,7 +79,7 @@ def retry_failed(
         texts = cast("list[bytes]", client.lrange(keys.failed, at, at + min(PAGE, left) - 1))
         if not texts:
             break
-        args: list[Arg] = [scope.run_ttl_ms]
+        args: list[Arg] = [scope.queue_ttl_ms]
         for text in texts:
             record = read_failed(text)
             payload = record.payload

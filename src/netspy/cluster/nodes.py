@@ -44,7 +44,7 @@ def read_nodes(rows: list[Any], now_ms: float, stale_s: float) -> list[NodeInfo]
     """Nodes from `status.lua`'s rows of (id, last beat, JSON report), oldest beat first."""
     nodes = []
     for at in range(0, len(rows), 3):
-        age = max(0.0, (now_ms - float(rows[at + 1])) / 1000)
+        age = (now_ms - float(rows[at + 1])) / 1000
         try:
             report = _decode(rows[at + 2])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -52,8 +52,8 @@ def read_nodes(rows: list[Any], now_ms: float, stale_s: float) -> list[NodeInfo]
         nodes.append(
             NodeInfo(
                 id=_text(rows[at]),
-                alive=age <= stale_s,
-                beat_age_s=age,
+                alive=abs(age) <= stale_s,  # one far in the future is no sign of life either
+                beat_age_s=max(0.0, age),
                 host=report.host,
                 pid=report.pid,
                 version=report.version,

@@ -67,6 +67,7 @@ class Seeder:
         self._ahead = env.settings.SPIDER_SEED_AHEAD
         self._gauge = gauge
         self._renew_every_s = env.settings.SPIDER_SEEDING_TTL / 4
+        self._adopt_again_s = env.settings.HEARTBEAT_INTERVAL / 2
         self._context = copy_context()
         self._stop = False
         self._drawn: deque[CallbackOutput] = deque()
@@ -96,6 +97,7 @@ class Seeder:
         origin = YieldSite(f"{self._name}.start_requests", f"s{grant.generation}".encode())
         renewer = asyncio.create_task(self._renew(token), name="netspy-seed-lock")
         try:
+            await self._adopt()
             return await self._seed(origin, token)
         except SeedLockLostError:
             self._log.warning("another node took over the seeding; this one stops seeding")
@@ -106,6 +108,22 @@ class Seeder:
         finally:
             renewer.cancel()
             self.stop()
+
+    async def _adopt(self) -> None:
+        """What earlier runs left comes first."""
+        total = 0
+        while not self._stop:
+            adopted = await self._frontier.adopt()
+            total += adopted.moved
+            if not adopted.waits:
+                break
+            await asyncio.sleep(self._adopt_again_s)
+        if total:
+            self._log.info(
+                "{}: {} request(s) that earlier runs had queued and never crawled are queued again",
+                self._name,
+                total,
+            )
 
     async def _seed(self, origin: YieldSite, token: str) -> bool:
         if kind_of(self._spider.start_requests) != "plain":

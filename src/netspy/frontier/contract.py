@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from netspy.messages.entry import (
+        Adopted,
         BeatReply,
         BeatReport,
         Claimed,
         Counts,
+        FinalFailure,
+        GivenUp,
         Lease,
         NewEntry,
         OpenTasks,
@@ -77,11 +80,14 @@ class Frontier(Protocol):
 
     @property
     def node(self) -> str:
-        """The id of this node, given by the store and never reused; changes after a forced re-join."""
+        """The id of this node, never given twice; changes after a forced re-join."""
 
     @property
     def history(self) -> str | None:
-        """The store's history id (Redis: run id of the server). None in memory."""
+        """The name of what this node was told of the store: as long as it stays the same, all of that is true. It changes
+        when the store has gone back to an earlier state (a lagging replica, a snapshot), and when a new seeding begins; not
+        when the server was restarted and lost nothing of this node's. None in memory.
+        """
 
     async def put(
         self,
@@ -126,8 +132,8 @@ class Frontier(Protocol):
     async def delay(self, items: Sequence[tuple[Lease, float, Any]]) -> list[bool]:
         """(lease, seconds from now, payload to store): due later, by the store's clock. False = not ours."""
 
-    async def give_up(self, items: Sequence[tuple[Lease, bytes]]) -> list[bool]:
-        """(lease, JSON record): to the failed list. False = not ours any more."""
+    async def give_up(self, items: Sequence[FinalFailure]) -> GivenUp:
+        """To the failed list."""
 
     async def counts(self) -> Counts:
         """One atomic read of every collection of the run."""
@@ -137,6 +143,11 @@ class Frontier(Protocol):
         count as their parent's task.
 
         Raises StoreLostError when the run's keys are gone: of a store that is empty nobody can tell what was done.
+        """
+
+    async def adopt(self) -> Adopted:
+        """Queue again what earlier runs had queued and never crawled, where their fingerprints are this run's too. By the
+        seeding node, before it seeds. A run with a live node is left alone.
         """
 
     async def seed_acquire(self) -> SeedGrant:

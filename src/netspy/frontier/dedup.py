@@ -28,8 +28,11 @@ SHARED = frozenset({"auto", "redis", "redis-bloom", "redis-set"})
 
 
 class RequestFilter(Protocol):
-    """What a class named by DEDUP_FILTER must offer; both may also be `async def`. Made as
+    """What a class named by DEDUP_FILTER must offer; its methods may also be `async def`. Made as
     `cls(settings)`.
+
+    A `forget()`, if it has one, is called when Redis went back to an earlier state: pages that the filter knows may be
+    queued nowhere then, and are to be called new again.
     """
 
     def seen(self, ids: Sequence[bytes]) -> list[bool] | Awaitable[list[bool]]:
@@ -61,6 +64,10 @@ class ExactFilter:
     def mark(self, ids: Sequence[bytes]) -> None:
         """Make them known."""
         self.ids.update(ids)
+
+    def forget(self) -> None:
+        """Make all of them new again."""
+        self.ids.clear()
 
     @property
     def count(self) -> int:
@@ -159,6 +166,11 @@ class BloomFilter:
         """Make them known."""
         for i in ids:
             self.add(i)
+
+    def forget(self) -> None:
+        """Make all of them new again."""
+        self.count = 0
+        self._layers = []
 
     def dump(self) -> Iterator[bytes]:
         """Layout, count and bits, in pieces of a multiple of 16 bytes; for `load`."""
@@ -264,8 +276,8 @@ class MemoryItemFilter:
 class ConfirmedCache:
     """Fingerprints that the shared store has confirmed, so that repeats cost no call.
 
-    They hold for one history of the store: another server process may have lost what this one confirmed, and
-    another seeding generation starts anew. Bounded: the older half is dropped when `limit` is reached.
+    They hold as long as the store doesn't go back to an earlier state, in which it has not heard of them, and no new
+    seeding generation begins. Bounded: the older half is dropped when `limit` is reached.
     """
 
     __slots__ = ("_half", "_new", "_old", "history")
@@ -277,7 +289,7 @@ class ConfirmedCache:
         self.history = ""
 
     def follow(self, history: str) -> None:
-        """The store's history now; another one than before empties the cache."""
+        """The node's memory now; one with another name than before empties the cache."""
         if history != self.history:
             self.history = history
             self._new.clear()
@@ -287,7 +299,7 @@ class ConfirmedCache:
         return fingerprint in self._new or fingerprint in self._old
 
     def confirm(self, ids: Iterable[bytes]) -> None:
-        """The store knows these, in the history followed last."""
+        """The store knows these, in the memory followed last."""
         self._new.update(ids)
         if len(self._new) >= self._half:
             self._old = self._new

@@ -119,8 +119,8 @@ class Lease:
 class Settlement(NamedTuple):
     """One finished parent with the children that go to the store in the same step as its ack.
 
-    `history` is the store's history id under which children of this parent were put *earlier* (None when there
-    were none): the ack is refused when the store's history has changed since.
+    `history` is the frontier's `history` under which children of this parent were put *earlier* (None when there were
+    none): the ack is refused when it is another one now, as they may be gone.
     """
 
     lease: Lease
@@ -137,6 +137,23 @@ class Settled(NamedTuple):
 
     acked: list[bool]
     new: list[list[bool]]
+    stale: list[bool]
+
+
+class FinalFailure(NamedTuple):
+    """A lease whose request failed for good, and its JSON record for the failed list. `history`: as in Settlement."""
+
+    lease: Lease
+    record: bytes
+    history: str | None = None
+
+
+class GivenUp(NamedTuple):
+    """Answer to `give_up`, in the order asked. `failed[i]` is False when the lease was not ours any more or its history
+    changed (`stale`).
+    """
+
+    failed: list[bool]
     stale: list[bool]
 
 
@@ -176,6 +193,13 @@ class SeedGrant(NamedTuple):
     detail: str = ""
     age_s: float = 0.0
     generation: str = ""  # which seeding this is: the same after a take-over, another after a re-seeding
+
+
+class Adopted(NamedTuple):
+    """Answer to `adopt`. `waits`: an earlier run may still have a live node; to be asked again after a while."""
+
+    moved: int
+    waits: bool
 
 
 class BeatReport(NamedTuple):

@@ -36,6 +36,11 @@ class RunScope:
     incremental: bool
 
     @property
+    def queue_ttl_ms(self) -> int:
+        """Lifetime of requests: the run's; for ever where a later run takes over what this one leaves."""
+        return 0 if self.incremental else self.run_ttl_ms
+
+    @property
     def dedup_ttl_ms(self) -> int:
         """Lifetime of the request fingerprints: the run's, and for ever in the job's scope."""
         return self.run_ttl_ms if self.dedup == self.ns else 0

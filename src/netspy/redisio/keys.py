@@ -25,6 +25,7 @@ class KeyDoc(NamedTuple):
 
 
 _RUN = "RUN_TTL after the last write or heartbeat when RUN_ID is set, else permanent"
+_REQUESTS = _RUN + "; with DEDUP_SCOPE=spider permanent until a later run has taken them over"
 
 PAGE: tuple[KeyDoc, ...] = (
     KeyDoc(
@@ -33,10 +34,15 @@ PAGE: tuple[KeyDoc, ...] = (
         "queued; score = priority, smaller first",
         "frontier",
         "frontier, status",
-        _RUN,
+        _REQUESTS,
     ),
     KeyDoc(
-        "ns:z_inflight", "zset", "leased; score = deadline, server ms", "frontier", "frontier, status", _RUN
+        "ns:z_inflight",
+        "zset",
+        "leased; score = deadline, server ms",
+        "frontier",
+        "frontier, status",
+        _REQUESTS,
     ),
     KeyDoc(
         "ns:z_delayed",
@@ -44,9 +50,11 @@ PAGE: tuple[KeyDoc, ...] = (
         "retry or back-off; score = due, server ms",
         "frontier",
         "frontier, status",
-        _RUN,
+        _REQUESTS,
     ),
-    KeyDoc("ns:failed_requests", "list", "JSON records of failed requests", "frontier", "failed list", _RUN),
+    KeyDoc(
+        "ns:failed_requests", "list", "JSON records of failed requests", "frontier", "failed list", _REQUESTS
+    ),
     KeyDoc(
         "ns:lock:seed",
         "string",
@@ -59,7 +67,7 @@ PAGE: tuple[KeyDoc, ...] = (
         "ns:nodes",
         "hash",
         "per node: `<id>` JSON report, `<id>:s` beats unbroken since, `<id>:c` last claim, `<id>:p` last "
-        "write",
+        "write, `<id>:f` number of the last write of a node that was taken for dead",
         "each node",
         "frontier, status",
         _RUN,
@@ -75,8 +83,7 @@ PAGE: tuple[KeyDoc, ...] = (
     KeyDoc(
         "ns:meta",
         "hash",
-        "seq, nodes (next number), class, kind, version, epoch, history (server run id), gen (seeding "
-        "generation)",
+        "seq, class, kind, version, epoch, history (server run id, marks of goings back), gen (seeding generation)",
         "frontier",
         "frontier; absent under a live node = keys lost",
         _RUN,
@@ -87,7 +94,7 @@ PAGE: tuple[KeyDoc, ...] = (
         "per task that has requests: how many are not done, how many failed, whether more are on their way",
         "frontier",
         "frontier, batch master, status",
-        _RUN,
+        _REQUESTS,
     ),
     KeyDoc(
         "ns:open_tasks:closing",
@@ -95,7 +102,7 @@ PAGE: tuple[KeyDoc, ...] = (
         "per task: the request that tells the spider of its end, queued when the last one is done",
         "frontier",
         "frontier",
-        _RUN,
+        _REQUESTS,
     ),
     KeyDoc(
         "job:runs",

@@ -200,6 +200,30 @@ class RedisServer(PrivateServer):
             client.close()
             self._clients.remove(client)
 
+    def keep(self) -> None:
+        """Keep its append-only file as it is now, for `go_back`. Raises FileNotFoundError for a server without one."""
+        shutil.rmtree(self._kept, ignore_errors=True)
+        self._kept.mkdir()
+        for path in self._log_files():
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, self._kept / path.name)
+        if not any(self._kept.iterdir()):
+            raise FileNotFoundError(f"the server at {self.url} keeps no append-only file")
+
+    def go_back(self) -> None:
+        """SIGKILL, and a start in the state that `keep` kept."""
+        self.kill()
+        for path in self._log_files():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.copytree(self._kept, self.folder, dirs_exist_ok=True)
+        self.start()
+
+    @property
+    def _kept(self) -> Path:
+        return self.folder / "kept"
+
+    def _log_files(self) -> list[Path]:
+        return list(self.folder.glob("appendonly*"))
+
     # ---- life
 
     def start(self) -> Self:

@@ -55,8 +55,9 @@ def test_the_node_that_sends_a_call_comes_before_its_numbers_and_arguments():
     shared = Shared(5000, Clocks(lambda: 77))
     shared.epoch = "abc"
     call = NodeCall(SCRIPT, ["k"], ["a", "b"])
-    expected = Call(SCRIPT, ["k"], ["77", "abc", "00000009", "5000", 1, "a", "b"])
-    assert shared.sent(call, Member("00000009"), (1,)) == expected
+    shared.joined(shared.member, "00000009", kept=False)
+    expected = Call(SCRIPT, ["k"], ["77", "abc", "00000009.00000009-0.0", "5000", 1, "a", "b"])
+    assert shared.sent(call, shared.member, (1,)) == expected
     assert call.args == ["a", "b"], "the call may be sent again"
     whole = Call(SCRIPT, ["k"], ["", "x"])
     assert shared.sent(whole, Member("00000009")) is whole
@@ -69,6 +70,41 @@ def test_without_a_clock_of_the_tests_the_server_is_asked_for_the_time():
 def test_of_two_registrations_at_the_same_time_one_is_taken():
     shared = Shared(0, Clocks())
     old = shared.member
-    assert shared.joined(old, "00000001")
-    assert not shared.joined(old, "00000002")
+    assert shared.joined(old, "00000001", kept=False)
+    assert not shared.joined(old, "00000002", kept=False)
     assert shared.member.node == "00000001"
+
+
+def registered():
+    shared = Shared(0, Clocks())
+    shared.history = "server:3"
+    shared.joined(shared.member, "aaaaaaaa", kept=False)
+    return shared
+
+
+def test_a_node_that_the_store_merely_forgot_keeps_its_memory_and_one_whose_writes_are_gone_does_not():
+    shared = registered()
+    assert shared.memory == "aaaaaaaa-0:3"
+    shared.joined(shared.member, "bbbbbbbb", kept=True)
+    assert shared.memory == "aaaaaaaa-0:3"
+    shared.joined(shared.member, "cccccccc", kept=False)
+    assert shared.memory == "aaaaaaaa-1:3"
+
+
+def test_a_store_that_went_back_is_noticed_once_however_many_calls_were_under_way():
+    shared = registered()
+    member, member.writes_done = shared.member, 7
+    first, second = (shared.sent(NodeCall(SCRIPT, [], []), member) for _ in range(2))
+    shared.went_back(first, member, 4)
+    shared.went_back(second, member, 4)
+    assert shared.memory == "aaaaaaaa-1:3"
+    assert member.writes_done == 4, "the store is not asked for the lost ones again and again"
+    shared.went_back(shared.sent(NodeCall(SCRIPT, [], []), member), Member("dddddddd"), 0)
+    assert shared.memory == "aaaaaaaa-1:3", "an earlier registration's"
+
+
+def test_a_new_seeding_is_another_memory():
+    shared = registered()
+    shared.history = "server:4"
+    assert shared.memory == "aaaaaaaa-0:4"
+    assert Shared(0, Clocks()).memory == "", "nothing is known before the node has joined"

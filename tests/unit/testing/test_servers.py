@@ -50,6 +50,16 @@ def test_a_killed_server_comes_back_on_its_port_with_what_it_had_written(server)
     assert client.get("kept") == "yes"
 
 
+def test_a_server_goes_back_to_what_was_kept(server):
+    client, port = server.client(), server.port
+    client.set("before", 1)
+    server.keep()
+    client.set("after", 1)
+    server.go_back()
+    assert server.port == port
+    assert client.keys() == ["before"]
+
+
 def test_a_server_without_files_forgets_when_killed(redis_server):
     with RedisServer(redis_server.binary) as server:
         server.client().set("gone", 1)

@@ -16,7 +16,7 @@ from netspy.engine.env import Env
 from netspy.engine.leases.held import HeldLeases
 from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
-from netspy.messages.entry import Lease, NewEntry, Settlement, TaskMark, weight
+from netspy.messages.entry import FinalFailure, Lease, NewEntry, Settlement, TaskMark, weight
 
 _LINGER_S = 0.004
 _MAX_PARENTS = 500
@@ -42,7 +42,7 @@ class Outbox:
         self._linger_s = _LINGER_S if env.shared else 0.0
         self._settle: list[Settlement] = []
         self._delay: list[tuple[Lease, float, Any]] = []
-        self._give_up: list[tuple[Lease, bytes]] = []
+        self._give_up: list[FinalFailure] = []
         self._release: list[Lease] = []
         self._puts: list[_Put] = []
         self._putting: list[_Put] = []
@@ -81,9 +81,9 @@ class Outbox:
         self._delay.append((lease, seconds, payload))
         self._wake.set()
 
-    def give_up(self, lease: Lease, record: bytes) -> None:
-        """Failed for good."""
-        self._give_up.append((lease, record))
+    def give_up(self, lease: Lease, record: bytes, history: str | None = None) -> None:
+        """Failed for good. `history`: that under which it had put requests."""
+        self._give_up.append(FinalFailure(lease, record, history))
         self._wake.set()
 
     def release(self, leases: Sequence[Lease]) -> None:
@@ -168,9 +168,7 @@ class Outbox:
                 for (lease, _, _), ours in zip(delays, await self._frontier.delay(delays), strict=True):
                     self._held.done(lease, ours=ours)
             if self._give_up:
-                failed, self._give_up = self._give_up, []
-                for (lease, _), ours in zip(failed, await self._frontier.give_up(failed), strict=True):
-                    self._held.done(lease, ours=ours)
+                await self._do_give_up()
             if self._release:
                 back, self._release = self._release, []
                 for lease, ours in zip(back, await self._frontier.release(back), strict=True):
@@ -231,14 +229,26 @@ class Outbox:
             batch, settled.acked, settled.new, settled.stale, strict=True
         ):
             if stale:
-                # The store went back behind the put of this page's children: crawl it again.
-                self._release.append(settlement.lease)
-                self._counters.inc("released")
+                self._again(settlement.lease)
                 continue
             self._held.done(settlement.lease, ours=acked)
             if acked and settlement.children:
                 self._count_new(new)
         self._shrink(children)
+
+    async def _do_give_up(self) -> None:
+        failures, self._give_up = self._give_up, []
+        given_up = await self._frontier.give_up(failures)
+        for failure, ours, stale in zip(failures, given_up.failed, given_up.stale, strict=True):
+            if stale:
+                self._again(failure.lease)
+            else:
+                self._held.done(failure.lease, ours=ours)
+
+    def _again(self, lease: Lease) -> None:
+        """The store went back behind the put of this page's children: crawl it again."""
+        self._release.append(lease)
+        self._counters.inc("released")
 
     def _count_new(self, flags: Sequence[bool]) -> None:
         new = sum(flags)

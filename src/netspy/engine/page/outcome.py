@@ -130,7 +130,7 @@ class PageOutcome:
         if hook is not None:
             await self._user_code.run_hook(page, "failed_request", hook, request, page.response)
         record = _record_of(request, error, priority=page.lease.priority, site=page.lease.site)
-        page.finish(lambda: self._outbox.give_up(page.lease, record))
+        page.finish(lambda: self._outbox.give_up(page.lease, record, page.history))
         self._control.check_limits()
 
     def broke(self, lease: Lease, error: Exception) -> None:

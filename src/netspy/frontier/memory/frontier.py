@@ -15,10 +15,13 @@ from netspy.frontier.dedup import BloomFilter, ExactFilter, RequestFilter, maybe
 from netspy.frontier.memory.site_queue import Entry, SiteQueue
 from netspy.frontier.memory.task_table import TaskTable
 from netspy.messages.entry import (
+    Adopted,
     BeatReply,
     BeatReport,
     Claimed,
     Counts,
+    FinalFailure,
+    GivenUp,
     Lease,
     NewEntry,
     OpenTasks,
@@ -295,11 +298,11 @@ class MemoryFrontier:
                     heappush(self._delayed, (now + max(0.0, seconds), lease.seq, lease.site, entry))
         return flags
 
-    async def give_up(self, items: Sequence[tuple[Lease, bytes]]) -> list[bool]:
-        """See the contract."""
+    async def give_up(self, items: Sequence[FinalFailure]) -> GivenUp:
+        """See the contract. `history` means nothing here."""
         flags = []
         with self._lock:
-            for lease, record in items:
+            for lease, record, _ in items:
                 mine = self._owned(lease)
                 flags.append(mine)
                 if mine:
@@ -308,7 +311,7 @@ class MemoryFrontier:
                     self._tasks.ended(lease.seq, failed=True)
             if self._tasks.open:
                 self._close_tasks()
-        return flags
+        return GivenUp(flags, [False] * len(flags))
 
     def _fail(self, record: bytes) -> None:
         self._failed += 1
@@ -382,6 +385,10 @@ class MemoryFrontier:
                 tasks_done=self._tasks.done,
                 tasks_failed=self._tasks.failed,
             )
+
+    async def adopt(self) -> Adopted:
+        """See the contract: memory has no earlier runs."""
+        return Adopted(0, waits=False)
 
     async def seed_acquire(self) -> SeedGrant:
         """See the contract."""

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import StoreLostError
-from netspy.frontier.redis.entry_format import FORMAT_VERSION, MAX_SUSPICION, WireEntry, priority_text
+from netspy.frontier.redis.entry_format import BASE36, FORMAT_VERSION, MAX_SUSPICION, WireEntry, priority_text
 from netspy.frontier.redis.liveness import this_process
 from netspy.frontier.redis.membership import (
     NodeCall,
@@ -23,6 +23,7 @@ from netspy.frontier.redis.membership import (
     Owner,
     Shared,
     StaleOperationError,
+    WentBackError,
 )
 from netspy.frontier.redis.start_checks import Joined, check_joined
 from netspy.policy.claiming import MAX_CLAIM_BYTES, suspicion_limit
@@ -112,8 +113,8 @@ class Calls:
     def _node_keys(self, *more: str) -> list[str]:
         return [self.keys.meta, self.keys.nodes, self.keys.beats, *more]
 
-    def join(self, shared: Shared, epoch: str) -> Call:
-        """Register; `epoch` is '' at start. `joined` reads the answer."""
+    def join(self, shared: Shared, epoch: str) -> tuple[str, Call]:
+        """Register; `epoch` is '' at start. The id, and the call; `joined` reads its answer."""
         k = self.keys
         dedup = self.dedup
         typed = [
@@ -133,8 +134,10 @@ class Calls:
         args: list[Arg] = [shared.now(), epoch, secrets.token_hex(8), self.scope.run_ttl_ms]
         args += [owner.name, owner.kind, FORMAT_VERSION, int(owner.take_over)]
         args += [report_json(None, shared.started), shared.run_id, self._layout, 11]
+        node = new_node_id()
+        args += [node, shared.member.node, shared.member.writes_done]
         args += [wanted for _, wanted in typed]
-        return Call(script("join"), self._node_keys(*(name for name, _ in typed)), args)
+        return node, Call(script("join"), self._node_keys(*(name for name, _ in typed)), args)
 
     def joined(self, reply: list[Any]) -> Joined:
         """The registration that `join` made. Raises ConfigError when the namespace isn't ours."""
@@ -158,7 +161,7 @@ class Calls:
     def settle(
         self, plain: Sequence[bytes], others: Sequence[tuple[bytes, str, Sequence[WireEntry]]]
     ) -> NodeCall:
-        """`plain`: leased members without children; `others`: (leased member, history or '', children)."""
+        """`plain`: leased members without children; `others`: (leased member, memory or '', children)."""
         args: list[Arg] = [*self._dedup_args, len(plain), *plain, len(others)]
         for leased, history, children in others:
             args += [leased, history, len(children)]
@@ -180,7 +183,7 @@ class Calls:
         return NodeCall(script("claim"), self._queue_keys, args)
 
     def move(self, what: str, rows: Sequence[tuple[bytes, Arg, Arg]]) -> NodeCall:
-        """Release, delay or give up: (leased member, ms or '', text or '')."""
+        """Release, delay or give up: (leased member, ms or memory or '', text or '')."""
         args: list[Arg] = [what]
         for row in rows:
             args += row
@@ -230,11 +233,20 @@ class Calls:
         return NodeCall(script("sweep"), self._expiry_keys, args)
 
     def opened(self, tasks: Sequence[tuple[str, str | None]]) -> NodeCall:
-        """Which tasks still have requests: (task, history under which it was put or None)."""
+        """Which tasks still have requests: (task, memory under which it was put or None)."""
         args: list[Arg] = []
         for task, history in tasks:
             args += [task, history or ""]
         return NodeCall(script("opened"), self._node_keys(self.keys.tasks), args)
+
+    def adopt(self, earlier: RunKeys, gone: str, failed: Sequence[Arg]) -> NodeCall:
+        """What an earlier run has left; `failed`: record, site, priority and JSON of each failed request."""
+        k, e = self.keys, earlier
+        keys = self._node_keys(k.queued, k.delayed, k.tasks, k.closing)
+        keys += [e.beats, e.queued, e.inflight, e.delayed, e.failed, e.tasks, e.closing]
+        args: list[Arg] = [self.stale_ms, 0 if failed else SWEEP_MOVE, self.suspicion_limit]
+        args += [int(self.lease.duration_s is None), self.scope.run_ttl_ms, gone, *failed]
+        return NodeCall(script("adopt"), keys, args)
 
     def forget(self, whose: str, *, own: bool, gone: bool = False) -> NodeCall:
         """Remove a node's record. `gone`: its death is certain, whatever its heartbeat."""
@@ -259,7 +271,7 @@ class Calls:
 
 
 def check_reply(reply: Any, ns: str) -> Any:
-    """The reply when it is an answer. Raises StoreLostError, NotRegisteredError, StaleOperationError or
+    """The reply when it is an answer. Raises StoreLostError, NotRegisteredError, WentBackError, StaleOperationError or
     NotSeederError.
     """
     status = reply[0] if isinstance(reply, list) else None
@@ -273,6 +285,8 @@ def check_reply(reply: Any, ns: str) -> Any:
         )
     if status == b"NOTREG":
         raise NotRegisteredError
+    if status == b"BACK":
+        raise WentBackError(int(reply[1]), reply[2])
     if status == b"STALEOP":
         raise StaleOperationError(int(reply[1]))
     if status == b"NOTSEEDER":
@@ -299,6 +313,11 @@ def read_lock(text: str, left_ms: int, now_ms: float, lock_ttl_s: float) -> tupl
     # A value of another program: its age follows from the lifetime it has left.
     age = float("inf") if left_ms < 0 else max(0.0, lock_ttl_s - left_ms / 1000)
     return "seeded", f"lock value {text[:40]!r}", age
+
+
+def new_node_id() -> str:
+    """Eight random letters and digits: never given twice, whatever the store has forgotten."""
+    return "".join(secrets.choice(BASE36) for _ in range(8))
 
 
 def report_json(report: BeatReport | None, started: float) -> bytes:

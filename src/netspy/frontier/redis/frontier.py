@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from netspy.frontier.dedup import (
     IN_PROCESS,
     SHARED,
-    ConfirmedCache,
     FillWatch,
     MemoryItemFilter,
     RequestFilter,
@@ -19,13 +18,17 @@ from netspy.frontier.redis.calls import Calls, DedupPlan
 from netspy.frontier.redis.entry_format import read_member
 from netspy.frontier.redis.item_filter import RedisItemFilter
 from netspy.frontier.redis.keeper import RedisKeeper
+from netspy.frontier.redis.leftovers import Leftovers
 from netspy.frontier.redis.membership import Clocks
 from netspy.frontier.redis.seed_lock import SeedLock
 from netspy.frontier.redis.session import Events, Session
 from netspy.frontier.redis.writes import ENTRIES_PER_CALL, Writes
 from netspy.messages.entry import (
+    Adopted,
     Claimed,
     Counts,
+    FinalFailure,
+    GivenUp,
     Lease,
     NewEntry,
     OpenTasks,
@@ -62,10 +65,14 @@ class RedisFrontier:
         *,
         pack: Callable[[Any], bytes],
         unpack: Callable[[bytes], Any],
+        renewed: Callable[[bytes], bytes] = bytes,
         events: Events | None = None,
         clocks: Clocks | None = None,
     ) -> None:
-        """Nothing is connected yet. Raises ConfigError for a wrong URL, dedup filter or Bloom size."""
+        """Nothing is connected yet. `renewed`: a failed request's payload with a new retry budget.
+
+        Raises ConfigError for a wrong URL, dedup filter or Bloom size.
+        """
         events, clocks = events or Events(), clocks or Clocks()
         self.scope = scope
         self.keys = RunKeys.of(scope, max_layers=settings.DEDUP_MAX_LAYERS)
@@ -76,14 +83,16 @@ class RedisFrontier:
             dedup = dedup._replace(kind="none")
         self.settings = settings
         self._calls = Calls(settings, scope, self.keys, dedup, owner)
-        cache = ConfirmedCache()
-        self._session = session = Session(self._calls, clocks, events, on_history=cache.follow)
+        self._session = session = Session(self._calls, clocks, events)
         self._seed = seed = SeedLock(session)
+        self._leftovers = (
+            Leftovers(session, renewed)
+            if scope.incremental and settings.DEDUP_FILTER not in IN_PROCESS
+            else None
+        )
         self._pack, self._unpack = pack, unpack
         self._events = events
-        self._writes = Writes(
-            session, filter_=own_filter, cache=cache, fill=self._fill_watch(dedup), pack=pack
-        )
+        self._writes = Writes(session, filter_=own_filter, fill=self._fill_watch(dedup), pack=pack)
         self._rank = 0
         # What one part answers by itself; the contract says what each promises.
         self.settle = self._writes.settle
@@ -116,13 +125,13 @@ class RedisFrontier:
 
     @property
     def node(self) -> str:
-        """The id of this node: eight digits."""
+        """The id of this node: eight letters and digits."""
         return self._session.shared.member.node
 
     @property
     def history(self) -> str | None:
-        """Server run id and seeding generation, `<id>:<n>`."""
-        return self._session.shared.history or None
+        """See the contract: the name of this node's memory, and the seeding generation."""
+        return self._session.shared.memory or None
 
     def keeper(self) -> RedisKeeper:
         """A keeper with its own blocking connection, for the keeper's thread."""
@@ -168,7 +177,7 @@ class RedisFrontier:
         for text in reply[8:]:
             self._take(text, valid_until, leases, broken)
         if broken:
-            await self.give_up(broken)
+            await self.give_up([FinalFailure(lease, record) for lease, record in broken])
             self._report_unreadable(len(broken))
         due = int(reply[5])
         return Claimed(
@@ -213,18 +222,18 @@ class RedisFrontier:
 
     # -- release, delay, give up
 
-    async def _move(self, what: str, rows: Sequence[tuple[bytes, Any, Any]]) -> list[bool]:
+    async def _move(self, what: str, rows: Sequence[tuple[bytes, Any, Any]]) -> bytes:
         session = self._session
-        flags: list[bool] = []
+        flags = b""
         for start in range(0, len(rows), ENTRIES_PER_CALL):
             piece = rows[start : start + ENTRIES_PER_CALL]
             reply = await session.call(self._calls.move(what, piece), session.writes)
-            flags += [digit == 49 for digit in reply[1]]
+            flags += reply[1]
         return flags
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
         """See the contract."""
-        return await self._move("release", [(lease.member, "", "") for lease in leases])
+        return _yes(await self._move("release", [(lease.member, "", "") for lease in leases]))
 
     async def delay(self, items: Sequence[tuple[Lease, float, Any]]) -> list[bool]:
         """See the contract. A payload of None keeps the stored one."""
@@ -232,11 +241,18 @@ class RedisFrontier:
         for lease, seconds, payload in items:
             text = b"" if payload is None else payload if isinstance(payload, bytes) else self._pack(payload)
             rows.append((lease.member, max(0, round(seconds * 1000)), text))
-        return await self._move("delay", rows)
+        return _yes(await self._move("delay", rows))
 
-    async def give_up(self, items: Sequence[tuple[Lease, bytes]]) -> list[bool]:
+    async def give_up(self, items: Sequence[FinalFailure]) -> GivenUp:
         """See the contract; `policy.failed_record.pack_failed` makes the record."""
-        return await self._move("give_up", [(lease.member, "", record) for lease, record in items])
+        flags = await self._move(
+            "give_up", [(lease.member, history or "", record) for lease, record, history in items]
+        )
+        return GivenUp(_yes(flags), [digit == 50 for digit in flags])
+
+    async def adopt(self) -> Adopted:
+        """See the contract."""
+        return await self._leftovers.adopt() if self._leftovers is not None else Adopted(0, waits=False)
 
     # -- counts
 
@@ -271,9 +287,9 @@ class RedisFrontier:
         """See the contract."""
         if not tasks:
             return OpenTasks([], self.history)
-        reply = await self._session.call(self._calls.opened(tasks))
-        self._session.follow(reply[2])
-        return OpenTasks([TaskState(digit - 48) for digit in reply[1]], reply[2].decode())
+        session, history = self._session, self.history
+        reply = await session.call(self._calls.opened(tasks), session.writes)
+        return OpenTasks([TaskState(digit - 48) for digit in reply[1]], history)
 
     # -- items
 
@@ -287,6 +303,10 @@ class RedisFrontier:
         kind = "set" if self.settings.DEDUP_FILTER == "redis-set" else "bloom"
         plan = DedupPlan(kind, self.keys.items, self.scope.run_ttl_ms, self._calls.dedup.bloom)
         return RedisItemFilter(self.keys, plan, self._session.call, on_count=self._fill_watch(plan).seen)
+
+
+def _yes(flags: bytes) -> list[bool]:
+    return [digit == 49 for digit in flags]
 
 
 def _dedup_plan(settings: Settings, scope: RunScope, keys: RunKeys) -> DedupPlan:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from netspy.errors import ConfigError, StoreLostError, StoreUnavailableError
 from netspy.frontier.redis import calls
 from netspy.frontier.redis.entry_format import base36, held_mark
-from netspy.frontier.redis.liveness import is_gone, this_process
-from netspy.frontier.redis.membership import Member, NodeCall, NotRegisteredError
+from netspy.frontier.redis.liveness import ProcessIdentity, is_gone, this_process
+from netspy.frontier.redis.membership import Member, NodeCall, NotRegisteredError, WentBackError
 from netspy.messages.entry import BeatReply, BeatReport, Lease, Reclaimed
 from netspy.redisio import client as clients
 from netspy.redisio.errors import error_kind, one_line, unusable
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 
 LEASES_PER_CALL = 1000
 LIFETIMES_EVERY_S = 60.0
+
+
+def gone_nodes(ids: Sequence[bytes], records: Sequence[bytes | None], mine: ProcessIdentity) -> set[str]:
+    """Those of these nodes that surely live no more, seen from the process `mine`."""
+    return {
+        name.decode("utf-8", "surrogateescape")
+        for name, record in zip(ids, records, strict=True)
+        if is_gone(record, mine)
+    }
 
 
 class RedisKeeper:
@@ -62,7 +71,15 @@ class RedisKeeper:
         connection.read_response()
 
     def _run(self, call: Call | NodeCall, member: Member | None = None) -> list[Any]:
-        sent = self._shared.sent(call, member or self._shared.member)
+        member = member or self._shared.member
+        while True:
+            sent = self._shared.sent(call, member)
+            try:
+                return self._answer(sent)
+            except WentBackError as back:
+                self._shared.went_back(sent, member, back.last)
+
+    def _answer(self, sent: Call) -> list[Any]:
         reply: list[Any] = self._ask(
             lambda: calls.check_reply(run_sync(self._client, sent), self._calls.keys.ns)
         )
@@ -72,7 +89,7 @@ class RedisKeeper:
         for last in (False, True):
             try:
                 return question()
-            except (NotRegisteredError, StoreLostError):
+            except (NotRegisteredError, StoreLostError, WentBackError):
                 raise
             except Exception as error:
                 trouble = error_kind(error)
@@ -99,11 +116,7 @@ class RedisKeeper:
         if not ids:
             return set()
         records: list[bytes | None] = self._ask(lambda: self._client.hmget(keys.nodes, ids))
-        return {
-            name.decode("utf-8", "surrogateescape")
-            for name, record in zip(ids, records, strict=True)
-            if is_gone(record, mine)
-        }
+        return gone_nodes(ids, records, mine)
 
     def beat(self, report: BeatReport) -> BeatReply:
         """See the contract. Raises StoreUnavailableError."""
@@ -239,10 +252,11 @@ class RedisKeeper:
     def rejoin(self) -> None:
         """See the contract. Raises StoreLostError when the run's keys are gone."""
         old = self._shared.member
-        reply = self._calls.joined(self._run(self._calls.join(self._shared, self._shared.epoch)))
-        if not self._shared.joined(old, reply.node):
+        node, call = self._calls.join(self._shared, self._shared.epoch)
+        reply = self._calls.joined(self._run(call))
+        if not self._shared.joined(old, node, kept=reply.kept):
             # The loop side joined at the same time; one record is enough.
-            self._run(self._calls.forget(reply.node, own=True), Member(reply.node))
+            self._run(self._calls.forget(node, own=True), Member(node))
 
     def close(self) -> None:
         """Drop the connection."""

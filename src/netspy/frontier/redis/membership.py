@@ -18,6 +18,18 @@ class NotRegisteredError(Exception):
     """The store doesn't know this node (any more): it must join again under a new id."""
 
 
+class WentBackError(Exception):
+    """The store went back to an earlier state, behind a write of which this node was told that it was done.
+
+    `last`: the node's last write that the store knows; `history`: the store's now.
+    """
+
+    def __init__(self, last: int, history: bytes) -> None:
+        super().__init__(f"the store knows no write of this node after number {last}")
+        self.last = last
+        self.history = history
+
+
 class StaleOperationError(Exception):
     """A write or claim number that was not above the last one; `last` is the store's."""
 
@@ -58,11 +70,12 @@ class NodeCall(NamedTuple):
 class Member:
     """One registration of this process."""
 
-    __slots__ = ("claims_done", "node")
+    __slots__ = ("claims_done", "node", "writes_done")
 
     def __init__(self, node: str) -> None:
         self.node = node
         self.claims_done = 0  # the number of the last claim whose answer was seen; written on the loop
+        self.writes_done = 0  # and of the last write; lower again when the store went back behind it
 
 
 class Numbers:
@@ -93,8 +106,12 @@ class Numbers:
     def answered(self) -> None:
         """The answer of the call under way was seen."""
         self._open = False
-        if self._claims and self._member is not None:
+        if self._member is None:
+            return
+        if self._claims:
             self._member.claims_done = self._op
+        else:
+            self._member.writes_done = self._op
 
     def refused(self, last: int) -> None:
         """The store has seen the number `last`; the call under way was not done."""
@@ -103,19 +120,26 @@ class Numbers:
 
 
 class Shared:
-    """What the frontier on the loop and the keeper in its thread both know of this node."""
+    """What the frontier on the loop and the keeper in its thread both know of this node.
 
-    def __init__(self, lifetime_ms: int, clocks: Clocks) -> None:
-        """`lifetime_ms`: of the run's keys, 0 = for ever."""
+    With every call the node says which of its writes it was told to be done. A store that doesn't know that one went back
+    to an earlier state, and what this node was told before may be untrue: then its `memory` gets another name. A server
+    that was merely restarted knows it.
+    """
+
+    def __init__(self, lifetime_ms: int, clocks: Clocks, *, keeps_queue: bool = False) -> None:
+        """`lifetime_ms`: of the run's keys, 0 = for ever. `keeps_queue`: not of its requests, which a later run takes over."""
         self.lock = threading.Lock()
         self.member = Member("")
+        self._name = ""  # of the memory: the first id of this node
+        self._times_back = 0
         self.epoch = ""
         self.history = ""
         self.run_id = ""
         self.started = time.time()
         self.monotonic = clocks.monotonic
         self._server_ms = clocks.server_ms
-        self._lifetime = str(lifetime_ms)
+        self._lifetime = f"{lifetime_ms}+" if keeps_queue and lifetime_ms else str(lifetime_ms)
 
     def now(self) -> str:
         """The time handed to scripts: '' for the server's own clock."""
@@ -126,12 +150,36 @@ class Shared:
         if isinstance(call, Call):
             return call
         script, keys, args = call
-        return Call(script, keys, [self.now(), self.epoch, member.node, self._lifetime, *numbers, *args])
+        sender = f"{member.node}.{self._memory}.{member.writes_done}"
+        return Call(script, keys, [self.now(), self.epoch, sender, self._lifetime, *numbers, *args])
 
-    def joined(self, old: Member, node: str) -> bool:
-        """Take a new registration, unless the other side already got one. False then."""
+    @property
+    def _memory(self) -> str:
+        return f"{self._name}-{self._times_back}"
+
+    @property
+    def memory(self) -> str:
+        """The name of what this node may believe of the store: another one when the store went back to an earlier state, or
+        a new seeding began. '' before it has joined.
+        """
+        return f"{self._memory}:{self.history.rpartition(':')[2]}" if self._name else ""
+
+    def joined(self, old: Member, node: str, *, kept: bool) -> bool:
+        """Take a new registration, unless the other side already got one. False then. `kept`: the store had forgotten the
+        node only, none of its writes.
+        """
         with self.lock:
             if self.member is not old:
                 return False
+            if not kept and self._name:
+                self._times_back += 1
+            self._name = self._name or node
             self.member = Member(node)
             return True
+
+    def went_back(self, call: Call, member: Member, last: int) -> None:
+        """The store answered to `call` of `member` that it knows its writes up to `last` only."""
+        with self.lock:
+            if self.member is member and str(call.args[2]).split(".")[1] == self._memory:
+                self._times_back += 1
+                member.writes_done = last

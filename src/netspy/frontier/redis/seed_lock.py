@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from netspy.messages.entry import SeedState
 
 
+_LOST = "the store went back to an earlier state during the seeding"
+
+
 class SeedLock:
     """The lock as one node sees it.
 
@@ -30,7 +33,7 @@ class SeedLock:
         self._last_server = ""
         self._last_at = 0.0
         self._token = ""
-        self._granted = ""  # the history under which the token was granted
+        self._granted = ""  # the memory under which the token was granted
         self._asked = False
 
     def remember(self, state: SeedState) -> SeedState:
@@ -53,8 +56,8 @@ class SeedLock:
 
     def check_seeds(self) -> None:
         """Raises SeedsLostError when what was put under the lock may be gone."""
-        if self._session.shared.history != self._granted:
-            raise SeedsLostError("the store went back to an earlier state during the seeding")
+        if self._session.shared.memory != self._granted:
+            raise SeedsLostError(_LOST)
 
     def read(self, text: bytes, left_ms: int, now_ms: float) -> tuple[SeedState, str, float]:
         """State, detail and age in seconds of a lock value."""
@@ -81,7 +84,7 @@ class SeedLock:
         reply = await self._call("acquire", token, again=again)
         if reply[1] == b"mine":
             self._session.follow(reply[2])
-            self._granted = self._session.shared.history
+            self._granted = self._session.shared.memory
             return SeedGrant(token, "seeding")
         self._session.follow(reply[5])
         state, detail, age = self.read(reply[2], int(reply[3]), float(reply[4]))
@@ -100,7 +103,7 @@ class SeedLock:
         reply = await self._call(state, token, error=error or "", history=self._granted)
         if reply[1] == 2:
             self._session.follow(reply[2])
-            self.check_seeds()
+            raise SeedsLostError(_LOST)
         if reply[1] == 1:
             self.remember(state)
         return bool(reply[1])

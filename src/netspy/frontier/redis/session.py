@@ -22,6 +22,7 @@ from netspy.frontier.redis.membership import (
     Numbers,
     Shared,
     StaleOperationError,
+    WentBackError,
 )
 from netspy.frontier.redis.start_checks import server_facts
 from netspy.policy.retry import Backoff
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 FULL_FIRST_S, FULL_CAP_S = 0.2, 5.0
 OLD_RUNS_PER_START = 20
+RUN_PARTS = ("meta", "z_requests", "z_inflight", "z_delayed", "failed_requests")
 
 
 class Events(NamedTuple):
@@ -54,12 +56,9 @@ class Events(NamedTuple):
 class Session:
     """See the module."""
 
-    def __init__(
-        self, made: Calls, clocks: Clocks, events: Events, *, on_history: Callable[[str], None]
-    ) -> None:
-        """`on_history` is told the store's history with every answer that carries it."""
+    def __init__(self, made: Calls, clocks: Clocks, events: Events) -> None:
         self.calls = made
-        self.shared = Shared(made.scope.run_ttl_ms, clocks)
+        self.shared = Shared(made.scope.run_ttl_ms, clocks, keeps_queue=made.scope.incremental)
         self.writes = Numbers()
         self.claims = Numbers(claims=True)
         self.warnings: list[str] = []
@@ -67,7 +66,6 @@ class Session:
         self.link = AsyncLink(
             made.settings, key=made.keys.meta, hello=self._hello, on_outage=events.on_outage
         )
-        self._on_history = on_history
         self._on_full = events.on_full
         self._joining = asyncio.Lock()
         self._open = False
@@ -80,10 +78,7 @@ class Session:
 
     def follow(self, history: bytes | str) -> None:
         """The store's history, as an answer gave it."""
-        text = history.decode("utf-8", "replace") if isinstance(history, bytes) else history
-        if text != self.shared.history:
-            self.shared.history = text
-            self._on_history(text)
+        self.shared.history = history.decode("utf-8", "replace") if isinstance(history, bytes) else history
 
     # -- life
 
@@ -112,17 +107,19 @@ class Session:
         )
         for name in oldest:
             run = name.decode("utf-8", "replace")
-            if run != scope.run_id and not await client.exists(f"{scope.job}:run:{run}:meta"):
+            keys_of = (f"{scope.job}:run:{run}:{part}" for part in RUN_PARTS)
+            if run != scope.run_id and not await client.exists(*keys_of):
                 await client.zrem(keys.runs, name)
         await client.zadd(keys.runs, {scope.run_id: now}, nx=True)
 
     async def _join(self, epoch: str, timeout_s: float | None = None) -> None:
         async with self._joining:
             old = self.shared.member
-            answer = await self.link.run(self.calls.join(self.shared, epoch), timeout_s=timeout_s)
+            node, call = self.calls.join(self.shared, epoch)
+            answer = await self.link.run(call, timeout_s=timeout_s)
             reply = self.calls.joined(calls.check_reply(answer, self.ns))
             self.shared.epoch = reply.epoch
-            self.shared.joined(old, reply.node)
+            self.shared.joined(old, node, kept=reply.kept)
             self.follow(reply.history)
 
     async def _rejoin(self, old: Member) -> None:
@@ -175,7 +172,11 @@ class Session:
         member, cursor = self.shared.member, b""
         while True:
             call = self.shared.sent(self.calls.sweep(member.node, cursor, "leave"), member)
-            cursor = calls.check_reply(await self.link.run(call), self.ns)[1]
+            try:
+                cursor = calls.check_reply(await self.link.run(call), self.ns)[1]
+            except WentBackError as back:
+                self.shared.went_back(call, member, back.last)
+                continue
             if not cursor:
                 break
         await self.link.run(self.shared.sent(self.calls.forget(member.node, own=True), member))
@@ -207,11 +208,15 @@ class Session:
                 async with nullcontext() if numbers is None else numbers.lane:
                     member = shared.member
                     number = () if numbers is None else numbers.take(member, shared.monotonic())
-                    reply = calls.check_reply(await self.link.run(shared.sent(call, member, number)), self.ns)
+                    sent = shared.sent(call, member, number)
+                    reply = calls.check_reply(await self.link.run(sent), self.ns)
                     if numbers is not None:
                         numbers.answered()
             except NotRegisteredError:
                 await self._rejoin(member)
+            except WentBackError as back:
+                shared.went_back(sent, member, back.last)
+                self.follow(back.history)
             except StaleOperationError as stale:
                 if numbers is None:
                     raise

@@ -26,7 +26,7 @@ class ServerFacts(NamedTuple):
 class Joined(NamedTuple):
     """A successful join."""
 
-    node: str
+    kept: bool  #: see `Shared.joined`
     epoch: str
     history: str
 
@@ -83,7 +83,7 @@ def check_joined(reply: list[Any], ns: str, owner: Owner, layout: str) -> Joined
     """
     status, *rest = (part.decode("utf-8", "replace") if isinstance(part, bytes) else part for part in reply)
     if status == "OK":
-        return Joined(rest[0], rest[1], rest[2])
+        return Joined(bool(rest[0]), rest[1], rest[2])
     if status == "TYPE":
         parts = [status, *rest]
         wrong = ", ".join(

@@ -33,13 +33,13 @@ class Writes:
         session: Session,
         *,
         filter_: RequestFilter | None,
-        cache: ConfirmedCache,
         fill: FillWatch,
         pack: Callable[[Any], bytes],
     ) -> None:
         self._session = session
         self._filter = filter_
-        self._cache = cache
+        self._cache = ConfirmedCache()
+        self._memory = ""  # under which the cache and the filter in the process know what they know
         self._fill = fill
         self._pack = pack
 
@@ -48,6 +48,18 @@ class Writes:
         if not isinstance(payload, bytes):
             payload = self._pack(payload)
         return WireEntry(entry.id, entry.site, entry.priority, payload, entry.task)
+
+    async def _remembered(self) -> str:
+        """The memory now. What was known under another one is forgotten: the store may have forgotten it too."""
+        memory = self._session.shared.memory
+        if memory != self._memory:
+            before, self._memory = self._memory, memory
+            self._cache.follow(memory)
+            # A filter may be older than this process, so it forgets only when the store went back, not at the start.
+            forget = getattr(self._filter, "forget", None)
+            if before and forget is not None:
+                await maybe_await(forget())
+        return memory
 
     async def _fresh(self, entries: Sequence[NewEntry], *, cached: bool) -> list[bool]:
         """Which entries must be sent: those that neither the cache nor the in-process filter knows."""
@@ -61,7 +73,10 @@ class Writes:
             batch.add(entry.id)
         return fresh
 
-    async def _confirm(self, ids: list[bytes]) -> None:
+    async def _confirm(self, ids: list[bytes], under: str) -> None:
+        """These were known to the store under that memory."""
+        if await self._remembered() != under:
+            return
         if self._filter is not None:
             await maybe_await(self._filter.mark(ids))
         else:
@@ -78,10 +93,11 @@ class Writes:
         """
         session = self._session
         flags: list[bool] = []
-        history = self._session.shared.history
+        first = session.shared.memory
         sent = pieces(entries) or ([()] if tasks else [])
         for number, piece in enumerate(sent, 1):
-            marks = self._marks(tasks, history, last=number == len(sent))
+            marks = self._marks(tasks, first, last=number == len(sent))
+            memory = await self._remembered()
             fresh = await self._fresh(piece, cached=seed_token is None)
             chosen = [self._packed(e) for e, new in zip(piece, fresh, strict=True) if new]
             if not chosen and seed_token is None and not marks:
@@ -94,19 +110,19 @@ class Writes:
                 raise SeedLockLostError("another node holds the seeding lock now") from None
             if len(reply) > 3:
                 self._fill.seen(int(reply[3]))
-            await self._confirm([e.id for e in chosen])
+            await self._confirm([e.id for e in chosen], memory)
             answer = iter(reply[1])
             flags += [new and next(answer) == 49 for new in fresh]
         return flags
 
-    def _marks(self, tasks: Sequence[TaskMark], history: str, *, last: bool) -> list[Mark]:
+    def _marks(self, tasks: Sequence[TaskMark], memory: str, *, last: bool) -> list[Mark]:
         marks = []
         for mark in tasks:
             text = b""
             if mark.closing is not None:
                 closing = self._packed(mark.closing)
                 text = (b"f" if mark.only_failed else b"a") + closing.site.encode() + closing.payload
-            marks.append(Mark(mark.task, mark.fed and last, text, mark.history or history))
+            marks.append(Mark(mark.task, mark.fed and last, text, mark.history or memory))
         return marks
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
@@ -132,8 +148,8 @@ class Writes:
 
     async def _settle_large(self, settlement: Settlement, done: Settled) -> None:
         *early, last = pieces(settlement.children)
-        # The ack depends on these puts, so it names the history before them.
-        history = settlement.history or self._session.shared.history
+        # The ack depends on these puts, so it names the memory before them.
+        history = settlement.history or self._session.shared.memory
         flags = [flag for piece in early for flag in await self.put(piece)]
         part = Settled([], [], [])
         await self._settle_piece([Settlement(settlement.lease, last, history)], part)
@@ -145,7 +161,7 @@ class Writes:
         plain: list[bytes] = []
         others: list[tuple[bytes, str, list[WireEntry]]] = []
         plan: list[list[bool] | None] = []
-        history = self._session.shared.history
+        memory = await self._remembered()
         fresh = await self._fresh([c for s in piece for c in s.children], cached=True)
         at = 0
         for lease, children, put_under in piece:
@@ -156,9 +172,8 @@ class Writes:
             flags = fresh[at : at + len(children)]
             at += len(children)
             chosen = [self._packed(c) for c, new in zip(children, flags, strict=True) if new]
-            # A child left out because the cache knows it stands or falls with the history it was confirmed
-            # in.
-            under = put_under or (history if self._filter is None and len(chosen) < len(flags) else "")
+            # A child left out because it is known here stands or falls with the memory in which it was confirmed.
+            under = put_under or (memory if len(chosen) < len(flags) else "")
             others.append((lease.member, under, chosen))
             plan.append(flags)
         plain_states, other_states = await self._send_settle(plain, others)
@@ -178,7 +193,7 @@ class Writes:
             if state == "a":
                 confirmed += [c.id for c in chosen]
         if confirmed:
-            await self._confirm(confirmed)
+            await self._confirm(confirmed, memory)
 
     async def _send_settle(
         self, plain: list[bytes], others: list[tuple[bytes, str, list[WireEntry]]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from netspy.errors import SerializationError, StoreUnavailableError
@@ -139,7 +140,9 @@ class RedisTaskList:
         tasks: list[Task] = []
         broken: list[tuple[Task, str]] = []
         for member in members:
-            token = f"{epoch.decode()}.{int(member[:15])}"
+            # The number alone may be given again, to another task, by a server that went back to an earlier state.
+            digest = blake2b(member[17:], digest_size=6).hexdigest()
+            token = f"{epoch.decode()}.{int(member[:15])}.{digest}"
             deliveries = int(member[15:17])
             try:
                 value = read_task(member[17:])

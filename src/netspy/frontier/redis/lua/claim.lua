@@ -9,7 +9,7 @@ ARGV    1 now   2 epoch   3 node   4 lifetime   5 op   6 op as six base-36 digit
         14 length of the first stretch   15 length of the second   16 most delayed entries to queue
         17 most bytes of entries: one at least is given, however large
 RETURN  {'OK', history, queued, delayed, leased, ms to the next due one or -1, next rank, unreadable, leased members…}
-        {'STALEOP', last}  {'NOTREG'}  {'LOST'}
+        {'STALEOP', last}  {'NOTREG'}  {'LOST'}  {'BACK', last, history}
 Suspects (an earlier lease of theirs ran out) come back marked as started. Entries passed over stay where they are. The
 queue's head is always looked at, and a second stretch that moves on from call to call, so that a long row of passed-over
 entries hides nothing for ever. Safe to repeat: the last op and its deadline are kept, also when nothing was claimed.

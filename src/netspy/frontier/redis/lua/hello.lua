@@ -4,14 +4,10 @@ hello: the first script on every connection: which server process is this?
 KEYS    1 meta
 ARGV    1 the server's run id, as INFO gives it
 RETURN  the store's history after that, '' when the namespace has no meta key (or another program's: `join` says so)
-An acknowledgement that depends on an earlier put names the history it was put under, so this must be in the store before
-any acknowledgement can arrive on this connection.
+So every node learns that the server is another one, also one that sends nothing by which it would notice it.
 ]]
+--@include common
 if redis.call('TYPE', KEYS[1]).ok ~= 'hash' then return '' end
-local known = redis.call('HGET', KEYS[1], 'epoch')
-if not known then return '' end
-if redis.call('HGET', KEYS[1], 'history') ~= ARGV[1] then
-  redis.call('HDEL', KEYS[1], '')
-  redis.call('HSET', KEYS[1], 'history', ARGV[1])
-end
-return ARGV[1] .. ':' .. (redis.call('HGET', KEYS[1], 'gen') or '0')
+if not redis.call('HGET', KEYS[1], 'epoch') then return '' end
+follow_server(KEYS[1], ARGV[1])
+return history_of(KEYS[1])

@@ -4,9 +4,11 @@ move: release, delay or give up leases that are still ours.
 KEYS    1 meta   2 nodes   3 beats   4 z_requests   5 z_inflight   6 z_delayed   7 failed_requests
         8 tasks   9 closing
 ARGV    1 now   2 epoch   3 node   4 lifetime   5 op   6 what: release, delay or give_up   then for each lease
-        the leased member, ms from now ('' unless delay), text: new JSON (delay; '' keeps the old), record (give_up)
-RETURN  {'OK', flags, history}   flags: one digit per lease, 1 = moved, 0 = not ours any more
-        {'AGAIN', flags, history}  {'STALEOP', last}  {'NOTREG'}  {'LOST'}
+        the leased member, delay: ms from now, give_up: the memory under which its children were put or '',
+        text: new JSON (delay; '' keeps the old), record (give_up)
+RETURN  {'OK', flags, history}   flags: one digit per lease, 1 = moved, 0 = not ours any more, 2 = its children were put
+        under another memory
+        {'AGAIN', flags, history}  {'STALEOP', last}  {'NOTREG'}  {'LOST'}  {'BACK', last, history}
 release: back to the old place in the queue, without counting the delivery. It begins with a removal, so it goes through
 when memory is full.
 ]]
@@ -36,7 +38,9 @@ local now = now_ms()
 local flags = {}
 for i = 7, #ARGV, 3 do
   local member = ARGV[i]
-  if redis.call('ZREM', KEYS[5], member) == 0 then
+  if what == 'give_up' and ARGV[i + 1] ~= '' and ARGV[i + 1] ~= memory() then
+    flags[#flags + 1] = '2'
+  elseif redis.call('ZREM', KEYS[5], member) == 0 then
     flags[#flags + 1] = '0'
   else
     flags[#flags + 1] = '1'

@@ -5,13 +5,13 @@ KEYS    1 meta   2 nodes   3 beats   4 z_requests   5 lock:seed   6 tasks   7 cl
         10 dedup set   11… layers
 ARGV    1 now   2 epoch   3 node   4 lifetime   5 op   6 dedup kind (none, set, bloom)   7 dedup lifetime
         8 layout line   9 seed token or ''   10 number of entries   then for each: id, site, priority, body
-        then the number of tasks, and for each: task, 1 when these are its last requests, closing text or '', the history
+        then the number of tasks, and for each: task, 1 when these are its last requests, closing text or '', the memory
         under which its first requests were put, or ''
 RETURN  {'OK', flags, history, count}   flags: one digit per entry, 1 = queued, 0 = a repeat; count: fingerprints known
         {'AGAIN', flags, history}       this op was done before
-        {'STALEOP', last}  {'NOTREG'}  {'LOST'}   nothing was changed
+        {'STALEOP', last}  {'NOTREG'}  {'LOST'}  {'BACK', last, history}   nothing was changed
         {'NOTSEEDER'}                   the seeding lock is somebody else's
-A task whose first requests were put under another history is still being turned into requests after its last ones: some
+A task whose first requests were put under another memory is still being turned into requests after its last ones: some
 may be gone.
 Fails whole when memory is full: HINCRBY is its first write.
 ]]
@@ -60,9 +60,8 @@ for i = 11, 10 + 4 * n, 4 do
 end
 add_all(KEYS[4], add)
 local count = known.finish()
-local history = history_of(KEYS[1])
 for i = 12 + 4 * n, #ARGV, 4 do
-  local all_here = ARGV[i + 3] == '' or ARGV[i + 3] == history
+  local all_here = ARGV[i + 3] == '' or ARGV[i + 3] == memory()
   task_named(KEYS[6], ARGV[i])[3] = ARGV[i + 1] == '1' and all_here and 0 or 1
   if ARGV[i + 2] ~= '' then redis.call('HSET', KEYS[7], ARGV[i], ARGV[i + 2]) end
 end
@@ -70,4 +69,4 @@ write_tasks(KEYS[6], KEYS[7], KEYS[1], KEYS[4], ARGV[4])
 local answer = table.concat(flags)
 remember_write(op, answer)
 keep(ARGV[4], KEYS[1], KEYS[2], KEYS[4])
-return {'OK', answer, history, count}
+return {'OK', answer, history_of(KEYS[1]), count}

@@ -4,7 +4,7 @@ reclaim: leases that ran out go back to the queue, oldest first, at their old pl
 KEYS    1 meta   2 nodes   3 beats   4 z_requests   5 z_inflight   6 failed_requests
         7 tasks   8 closing
 ARGV    1 now   2 epoch   3 node   4 lifetime   5 limit   6 stale ms   7 gap ms   8 expired starts allowed
-RETURN  {'OK', returned, poisoned, more (1 or 0)}   {'WAIT'} this node's own beats are not steady yet   {'NOTREG'}  {'LOST'}
+RETURN  {'OK', returned, poisoned, more (1 or 0)}   {'WAIT'} this node's own beats are not steady yet   {'NOTREG'}  {'LOST'}  {'BACK', last, history}
 ]]
 --@include common
 --@include node

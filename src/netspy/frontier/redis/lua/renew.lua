@@ -4,7 +4,7 @@ renew: move the deadlines of leases that are still ours.
 KEYS    1 meta   2 nodes   3 beats   4 z_inflight
 ARGV    1 now   2 epoch   3 node   4 lifetime   5 lease in ms, or '+inf'   then the leased members
 RETURN  {'OK', flags}  one digit per lease, 1 = renewed, 0 = not ours any more
-        {'NOTREG'}  {'LOST'}
+        {'NOTREG'}  {'LOST'}  {'BACK', last, history}
 Only entries that are in the table are touched: one that was settled or taken over must not come back.
 ]]
 --@include common

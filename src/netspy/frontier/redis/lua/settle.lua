@@ -4,13 +4,13 @@ settle: for each finished parent that is still ours, put its children, then drop
 KEYS    1 meta   2 nodes   3 beats   4 z_requests   5 z_inflight   6 tasks   7 closing   8 dedup layout   9 dedup count
         10 dedup set   11… layers
 ARGV    1 now   2 epoch   3 node   4 lifetime   5 op   6 dedup kind   7 dedup lifetime   8 layout line
-        9 number of plain parents (no children, no history)   then their leased members
-        then the number of other parents, and for each: leased member, history or '', number of children,
+        9 number of plain parents (no children, no memory)   then their leased members
+        then the number of other parents, and for each: leased member, memory or '', number of children,
         then for each child: id, site, priority, body
 RETURN  {'OK', answer, history, count}   answer: for each plain parent, then for each other one, `a` (acked), `x` (not
-        ours) or `h` (its earlier children were put under another history), each `a` of the latter followed by one
+        ours) or `h` (its earlier children were put under another memory), each `a` of the latter followed by one
         digit per child, 1 = queued, 0 = a repeat
-        {'AGAIN', answer, history}  {'STALEOP', last}  {'NOTREG'}  {'LOST'}
+        {'AGAIN', answer, history}  {'STALEOP', last}  {'NOTREG'}  {'LOST'}  {'BACK', last, history}
 With children it fails whole when memory is full (HINCRBY first); without, it begins with a removal and goes through.
 ]]
 --@include common
@@ -54,7 +54,7 @@ if children > 0 then
 else
   redis.call('HDEL', KEYS[2], '')
 end
-local history = history_of(KEYS[1])
+local remembered = others > 0 and memory()
 local answer, add = {}, {}
 for i = 10, 9 + plain do
   if redis.call('ZREM', KEYS[5], ARGV[i]) == 1 then
@@ -68,7 +68,7 @@ at = 11 + plain
 for _ = 1, others do
   local member, put_under, n = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   at = at + 3
-  if put_under ~= '' and put_under ~= history then
+  if put_under ~= '' and put_under ~= remembered then
     answer[#answer + 1] = 'h'
   elseif redis.call('ZREM', KEYS[5], member) == 0 then
     answer[#answer + 1] = 'x'
@@ -95,4 +95,4 @@ local count = known and known.finish() or 0
 answer = table.concat(answer)
 remember_write(op, answer)
 keep(ARGV[4], KEYS[1], KEYS[2], KEYS[4], KEYS[5])
-return {'OK', answer, history, count}
+return {'OK', answer, history_of(KEYS[1]), count}

@@ -9,7 +9,7 @@ ARGV    1 now   2 epoch   3 node   4 lifetime   5 whose leases   6 stale ms   7 
            in the name of a node without a record, which nobody can renew or ack)
         14 orphans: only claims up to these six digits   15 orphans: what I hold, `seq15 op6` each
 RETURN  {'OK', next cursor ('' at the end), moved, failed}   {'ALIVE'} the node is not dead   {'GONE'} no such node
-        {'WAIT'}  {'NOTREG'}  {'LOST'}
+        {'WAIT'}  {'NOTREG'}  {'LOST'}  {'BACK', last, history}
 Nobody renews a dead node's leases, so their scores stand still and a cursor of `score offset` passes none of them. Leases
 without a deadline all have the same score; there the cursor is a member, in the order of the text.
 ]]
@@ -25,7 +25,7 @@ local whose, mode = ARGV[5], ARGV[13]
 if mode == 'dead' then
   local last = redis.call('ZSCORE', KEYS[3], whose)
   if not last then return {'GONE'} end
-  if now - tonumber(last) <= tonumber(ARGV[6]) then return {'ALIVE'} end
+  if not is_stale(last, now, tonumber(ARGV[6])) then return {'ALIVE'} end
   if unsteady(now, tonumber(ARGV[6]), tonumber(ARGV[7])) then return {'WAIT'} end
 end
 local bad = wrong_type(KEYS[4], 'zset') or wrong_type(KEYS[5], 'zset') or wrong_type(KEYS[6], 'list')
