@@ -41,6 +41,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
             "test_cluster",
             "test_frontier_tasks",
             "test_store_went_back",
+            "test_earlier_runs",
             "test_task_list",
             "test_batch_queue",
         )

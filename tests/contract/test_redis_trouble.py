@@ -247,7 +247,7 @@ async def test_calls_wait_out_an_outage_and_go_on_without_loss(binary):
         node = await rig.node(hooks={"on_outage": lambda away, _s: reports.append(away)})
         await node.put([entry(i) for i in range(10)])
         leases = (await node.claim(4)).leases
-        before = node.history
+        before, its_server = node.history, node._session.shared.history
         server.kill()
         waiting = [
             asyncio.ensure_future(node.put([entry("late")])),
@@ -262,6 +262,7 @@ async def test_calls_wait_out_an_outage_and_go_on_without_loss(binary):
         assert len(claimed.leases) == 2
         assert reports == [True, False]
         assert node.history == before, "nothing was lost, so nothing is doubted"
+        assert node._session.shared.history != its_server, "and yet it is another server"
         assert all((await node.settle([Settlement(lease) for lease in leases])).acked)
         counts = await node.counts()
         assert (counts.queued, counts.leased, counts.intact) == (5, 2, True)

@@ -236,6 +236,18 @@ async def test_what_a_node_was_told_to_be_queued_is_queued_whoever_rejoins_first
     assert keeper.reconcile(leases[:4]) == 0, "it takes nothing from the others"
 
 
+async def test_a_node_whose_registration_and_writes_are_gone_believes_neither(rig):
+    first = await rig.node()
+    backup = Backup(rig.url)
+    node = await rig.node()
+    history = node.history
+    await node.put([entry("a", task="t")], tasks=[TaskMark("t")])
+    backup.restore()
+    assert (await node.open_tasks([("t", history)])).states == [TaskState.LOST]
+    assert node.history != history
+    assert (await first.counts()).tasks == 0
+
+
 async def test_a_join_whose_answer_was_lost_registers_one_node(rig):
     node = await rig.node()
     _, call = node._calls.join(node._session.shared, "")
@@ -303,7 +315,7 @@ async def test_numbers_of_entries_that_were_forgotten_are_not_given_again(rig):
         another_server(client)
     other = await rig.node()
     await other.put([entry("c")])
-    assert (await other.claim(1)).leases[0].seq > there.seq
+    assert (await other.claim(1)).leases[0].seq > there.seq + 1_000_000
 
 
 # -- filters in the process (F2)
