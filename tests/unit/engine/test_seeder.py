@@ -9,6 +9,7 @@ from contextvars import ContextVar
 import pytest
 
 from netspy.frontier.contract import SeedsLostError
+from netspy.messages.entry import Adopted
 from netspy.messages.request import Request
 from netspy.testing.clock import FakeClock
 from support.engine import Gated, Spider, until
@@ -288,3 +289,31 @@ async def test_a_plain_start_requests_sees_the_context_that_the_seeder_was_made_
     assert await b.seeder.run(b.grant)
     [(request, _)] = b.frontier.snapshot()
     assert request.url == url("made")
+
+
+class Earlier(Gated):
+    """A frontier with an earlier run that may be alive, then is not; it notes what was queued when it was asked."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.asked = []
+
+    async def adopt(self):
+        self.asked.append((await self.counts()).queued)
+        return Adopted(7, waits=len(self.asked) < 3)
+
+
+async def test_what_earlier_runs_left_comes_before_the_seeds_and_is_waited_for(seeding):
+    b = await seeding(plain, frontier=Earlier(), HEARTBEAT_INTERVAL=0.02)
+    assert await b.seeder.run(b.grant)
+    assert b.frontier.asked == [0, 0, 0]
+    assert b.seeder.seeds == 3
+    assert "21 request(s) that earlier runs had queued" in b.log
+
+
+async def test_a_node_that_stops_waits_for_no_earlier_run(seeding):
+    frontier = Earlier()
+    b = await seeding(plain, frontier=frontier, HEARTBEAT_INTERVAL=0.02)
+    b.seeder.stop()
+    assert not await b.seeder.run(b.grant)
+    assert frontier.asked == []
