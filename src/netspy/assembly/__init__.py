@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from netspy import descriptors
+from netspy import process
 from netspy.assembly.contract import AnySpider, StoreParts, is_list, is_shared, is_table
 from netspy.engine.contract import DeadLettersLike
 from netspy.engine.control import Ended
@@ -210,7 +210,7 @@ def build(spider: AnySpider, settings: Settings) -> Built:
 
 def within_the_limit_of_files(spider: AnySpider, settings: Settings) -> Settings:
     """SPIDER_THREAD_COUNT lowered to what this process can have connections for; that is said once."""
-    limit, in_use = descriptors.limit(), descriptors.in_use()
+    limit, in_use = process.limit(), process.in_use()
     slots = slots_for(settings.SPIDER_THREAD_COUNT, limit=limit, in_use=in_use)
     if slots == settings.SPIDER_THREAD_COUNT:
         return settings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from curl_cffi.const import CurlHttpVersion, CurlOpt
 from curl_cffi.curl import DEFAULT_CACERT
 
-from netspy import descriptors
+from netspy import process
 from netspy.downloader import decoding, failures, interim, redirects, user_agents
 from netspy.downloader.cookies import CookieJar
 from netspy.downloader.decoding import BodyError
@@ -71,7 +71,7 @@ class CurlDownloader:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._max_connects = connections_kept(
-            settings.SPIDER_THREAD_COUNT, limit=descriptors.limit(), in_use=descriptors.in_use()
+            settings.SPIDER_THREAD_COUNT, limit=process.limit(), in_use=process.in_use()
         )
         if settings.DOWNLOADER_IMPERSONATE:
             self._check_impersonate(settings.DOWNLOADER_IMPERSONATE)

@@ -99,7 +99,12 @@ class FinishWatch:
         left_behind = self._seeding.left_behind
         if any(map(self._counters.get, ("pages", "request_ok", "request_failed"))):
             self._control.stop("finished", "finished")
-        elif (counts.failed and not left_behind) or counts.live_nodes > 1 or self._saw_others_work:
+        elif (
+            (counts.failed and not left_behind)
+            or counts.live_nodes > 1
+            or self._saw_others_work
+            or self._seeding.in_time
+        ):
             # Where other nodes of this very run are, or were, at work, an idle node is no sign of an empty run.
             self._control.stop("nothing to do", "finished")
         else:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import copy_context
 from typing import Any
 
-from netspy import crash
+from netspy import crash, process
 from netspy.engine.contract import SpiderLike
 from netspy.engine.control import Control, NodeGauge
 from netspy.engine.env import Env
@@ -21,7 +21,7 @@ from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import NewEntry, SeedGrant
 from netspy.observe.faults import describe_error, user_line
-from netspy.policy.finish import finished_job_left_behind, finished_job_text
+from netspy.policy.finish import came_with_the_others, finished_job_left_behind, finished_job_text
 from netspy.policy.retry import Backoff
 from netspy.raised import failure
 
@@ -273,7 +273,8 @@ _NAME = "netspy-seed"
 class SeedCoordinator:
     """`begin` starts it. `done`: start_requests has been drawn to its end by this node. `error`: why seeding failed.
 
-    `left_behind`: what to say when there turns out to be nothing to do, because others had seeded; else ''.
+    `in_time`: others had seeded, and this node was started together with them. `left_behind`: what to say when there turns out
+    to be nothing to do, because others had seeded; else ''.
     """
 
     def __init__(
@@ -286,6 +287,7 @@ class SeedCoordinator:
         *,
         resumed: bool = False,
         leaves_behind: bool = False,
+        process_age_s: Callable[[], float] = process.age_s,
     ) -> None:
         """`resumed`: the frontier was restored with the requests of an earlier run: no seeding. `leaves_behind`: a job
         that was finished before is worth a word, as nothing more comes to it.
@@ -303,6 +305,8 @@ class SeedCoordinator:
         self.done = False
         self.error: str | None = None
         self.left_behind = ""
+        self.in_time = False
+        self._process_age_s = process_age_s
 
     def begin(self) -> None:
         """Start the task."""
@@ -362,6 +366,9 @@ class SeedCoordinator:
 
     async def _look_at_old_job(self, grant: SeedGrant) -> None:
         if not self._leaves_behind:
+            return
+        if came_with_the_others(grant.age_s, self._process_age_s()):
+            self.in_time = True
             return
         self.left_behind = finished_job_text(grant.age_s, grant.detail)
         if finished_job_left_behind(await self._frontier.counts()):

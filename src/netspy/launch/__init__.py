@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable
 
 from netspy.assembly.contract import AnySpider, TableSpider, is_shared
-from netspy.descriptors import raise_limit
 from netspy.errors import NetspyError
 from netspy.launch.loops import refuse_running_loop
 from netspy.launch.signals import ExitSignals, end_as_process_1
 from netspy.launch.single import config_problem, failure_summary, run_single, write_line
 from netspy.observe import summary as summaries
 from netspy.observe.summary import RunSummary
+from netspy.process import raise_limit
 from netspy.stdio import open_missing, write_last
 
 _FILES = 512

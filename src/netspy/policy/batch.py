@@ -113,6 +113,9 @@ def interval_seconds(interval: float, unit: str) -> float:
     return seconds
 
 
+_EARLY_SHARE, _EARLY_MOST_S = 0.05, 600.0
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What a pass of the master does next, and why.
@@ -144,7 +147,8 @@ def next_step(
 
     `now` is the store's clock, `since` what it showed when this master began (default: now): the first batch of a cron
     expression is due at the first firing after that. `once`: bring one batch to its end, then leave; `brought_to_end`
-    says that this master did. A single run that finds no batch at all opens one whatever the schedule says.
+    says that this master did. A single run may come a little early (`_early`); one that finds no batch at all opens one
+    whatever the schedule says.
     """
     if latest is not None and not latest.is_done:
         if counts is not None and counts.finished:
@@ -156,13 +160,23 @@ def next_step(
     due = now if once else schedule.first_due(since or now)
     if latest is not None:
         due = schedule.due_after(latest.batch_date)
-    if due <= now:
-        date = schedule.date_for(None if latest is None else latest.batch_date, now)
+    early_s = _early(due, latest) if once else 0.0
+    if due <= now + timedelta(seconds=early_s):
+        date = schedule.date_for(None if latest is None else latest.batch_date, max(now, due))
         return Step("open", f"a batch is due since {_when(due)}", at=date)
     last = "no batch yet" if latest is None else f"batch {latest.id} is done"
     if once:
         return Step("leave", f"{last} and the next one is due at {_when(due)}", at=due)
     return Step("wait", f"{last}; the next one is due at {_when(due)}", at=due)
+
+
+def _early(due: datetime, latest: BatchRecord | None) -> float:
+    """By how many seconds a single run may be too early: cron calls at its own clock, and a day must not be skipped for three
+    seconds. The batch keeps the date at which it was due.
+    """
+    if latest is None:
+        return 0.0
+    return min((due - latest.batch_date).total_seconds() * _EARLY_SHARE, _EARLY_MOST_S)
 
 
 def overdue_seconds(record: BatchRecord, now: datetime, schedule: Schedule) -> float:

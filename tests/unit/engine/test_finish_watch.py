@@ -15,7 +15,7 @@ from support.engine import Gated, entries_of, env_of, lease_of
 EMPTY = Counts(0, 0, 0, 0, "seeded", seed_age_s=100.0)
 
 
-async def ended(looks, left_behind=""):
+async def ended(looks, left_behind="", in_time=False):
     """The outcome that a node without work gives a run of which it sees these counts, one after the other."""
     left, env = list(looks), env_of(shared=True)
 
@@ -24,7 +24,7 @@ async def ended(looks, left_behind=""):
 
     control, seeding = (
         Control(env.log),
-        SimpleNamespace(begin_again=lambda: None, left_behind=left_behind, error=None),
+        SimpleNamespace(begin_again=lambda: None, left_behind=left_behind, in_time=in_time, error=None),
     )
     frontier = SimpleNamespace(counts=counts)
     watch = FinishWatch(
@@ -44,6 +44,11 @@ async def test_the_last_to_leave_of_a_run_that_others_worked_off_has_not_met_an_
 ):
     during = EMPTY._replace(live_nodes=2, **at_work)
     assert await ended([during, EMPTY], left_behind) == "finished"
+
+
+async def test_a_node_of_the_same_start_that_comes_when_all_is_done_has_not_met_an_old_job():
+    """Started a moment after the first one, whose job is over by then: no "set a new RUN_ID", no exit code 9."""
+    assert await ended([EMPTY], in_time=True) == "finished"
 
 
 async def test_whoever_is_alone_with_a_finished_job_had_nothing_to_do():

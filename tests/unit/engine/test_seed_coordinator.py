@@ -130,13 +130,27 @@ async def test_a_resumed_run_does_not_seed_again_and_is_marked_seeded(coordinati
 async def test_a_job_that_was_finished_long_ago_is_said_and_a_node_that_comes_late_is_not_bothered(
     coordinating, age_s
 ):
-    b = coordinating(leaves_behind=True)
+    b = coordinating(leaves_behind=True, process_age_s=lambda: 0.1)
     await b.seeded()
     b.clock.advance(age_s)
     b.seeding.begin()
     await at_rest(b)
     assert ("nothing to do: this job was seeded" in b.log) == (age_s == 300.0)
     assert b.seeding.left_behind, "for the end, which may have no more to say"
+
+
+@pytest.mark.parametrize(
+    ("age_s", "process_age_s", "in_time"), [(0.3, 0.2, True), (5.0, 6.0, True), (0.6, 0.2, False)]
+)
+async def test_a_node_of_the_same_start_is_told_from_one_that_meets_a_finished_job(
+    coordinating, age_s, process_age_s, in_time
+):
+    b = coordinating(leaves_behind=True, process_age_s=lambda: process_age_s)
+    await b.seeded()
+    b.clock.advance(age_s)
+    b.seeding.begin()
+    await at_rest(b)
+    assert (b.seeding.in_time, bool(b.seeding.left_behind)) == (in_time, not in_time)
 
 
 async def test_where_more_work_may_come_an_old_job_is_worth_no_word(coordinating):

@@ -268,3 +268,28 @@ def test_durations_have_one_or_two_units():
     assert [duration_text(s) for s in (0.2, 119, 120, 7140, 7260, 86_400, 4 * 86_400 + 3 * 3600)] == [
         "0 s", "119 s", "2 min", "119 min", "2 h 1 min", "24 h", "4 d 3 h",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("every_s", "early_s", "opens"),
+    [
+        (86_400, 3, True),
+        (86_400, 599, True),
+        (86_400, 601, False),
+        (3_600, 170, True),
+        (3_600, 190, False),
+        (60, 4, False),
+    ],
+)
+def test_a_single_run_that_cron_calls_a_little_early_skips_no_batch(every_s, early_s, opens):
+    """The batch has the date at which it was due, so that the days don't creep."""
+    schedule = Schedule(every_s)
+    latest = BatchRecord(1, NOON, is_done=True)
+    due = NOON + timedelta(seconds=every_s)
+    step = next_step(latest, None, due - timedelta(seconds=early_s), schedule, once=True)
+    if opens:
+        assert (step.action, step.at) == ("open", due)
+    else:
+        assert step.action == "leave"
+        assert "the next one is due at" in step.why
+    assert next_step(latest, None, due - timedelta(seconds=early_s), schedule).action == "wait"

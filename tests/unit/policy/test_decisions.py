@@ -7,7 +7,7 @@ import pytest
 from netspy.messages.entry import Counts
 from netspy.policy.claiming import claim_limit, last_chances_may_come, suspect_room, suspicion_limit
 from netspy.policy.finish import finished_job_left_behind, unfinished_because
-from netspy.policy.politeness import Politeness, SiteState
+from netspy.policy.politeness import Politeness, SiteState, tells_of_the_site
 from netspy.policy.retry import StatusPolicy, may_retry, retry_after_s, retry_delay_s
 from netspy.settings import Settings
 
@@ -198,3 +198,29 @@ def test_last_chances_wait_for_a_node_that_lives_and_has_nothing_else_to_do():
     endless = facts | {"nothing_else": False, "since_offer_s": 60.0}
     assert last_chances_may_come(**endless)
     assert not last_chances_may_come(**endless | {"alive_s": 19.0})
+
+
+def test_a_site_that_says_too_fast_is_slowed_at_once_and_recovers():
+    limits = Politeness(Settings(RETRY_BACKOFF=1.0, RETRY_BACKOFF_MAX=5.0))
+    site = SiteState("aa")
+    site.too_fast(limits, 100.0)
+    assert (site.ready_at(limits), site.slow_s) == (101.0, 1.0)
+    site.too_fast(limits, 100.5)  # an answer to what was under way
+    assert (site.ready_at(limits), site.slow_s) == (101.0, 1.0)
+    site.started(limits, 101.0, 0.0)
+    assert site.ready_at(limits) == 102.0
+    for at, slow_s in ((102.0, 2.0), (104.0, 4.0), (108.0, 5.0)):
+        site.too_fast(limits, at)
+        assert site.slow_s == slow_s
+    steps = []
+    while site.slow_s:
+        site.judged(limits, 200.0, failed=False)
+        steps.append(site.slow_s)
+    assert steps == [2.5, 1.25, 0.625, 0.3125, 0.15625, 0.078125, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("status", "tells"), [(403, True), (429, True), (500, True), (503, True), (404, False), (410, False)]
+)
+def test_which_statuses_speak_of_the_site(status, tells):
+    assert tells_of_the_site(status) is tells

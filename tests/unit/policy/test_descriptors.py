@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from netspy import descriptors
+from netspy import process
 from netspy.downloader.failures import is_shortage
 from netspy.policy.descriptors import connections_kept, slots_for
 
@@ -53,10 +53,10 @@ def test_a_shortage_is_told_from_a_refusal(code, number, short):
 
 
 def test_the_files_of_this_process_are_counted():
-    before = descriptors.in_use()
+    before = process.in_use()
     with open("/dev/null"), open("/dev/null"):
-        assert descriptors.in_use() >= before + 2 or before == 32
-    assert descriptors.limit() >= before
+        assert process.in_use() >= before + 2 or before == 32
+    assert process.limit() >= before
 
 
 def test_the_limit_is_raised_as_far_as_it_may_be():
@@ -64,10 +64,10 @@ def test_the_limit_is_raised_as_far_as_it_may_be():
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        descriptors.raise_limit(soft - 1)
+        process.raise_limit(soft - 1)
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 10, hard))
-        descriptors.raise_limit(soft)
+        process.raise_limit(soft)
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == soft
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

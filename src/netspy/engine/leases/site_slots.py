@@ -181,6 +181,10 @@ class SiteSlots:
         if self._takers:
             self._serve()
 
+    def on_too_fast(self, site: str) -> None:
+        """The site said that requests come too fast."""
+        self._site(site).too_fast(self._limits, self._clock())
+
     def on_verdict(self, site: str, *, failed: bool) -> bool:
         """The verdict on a request of `site`; True when its circuit opened now."""
         state = self._sites.get(site)
@@ -188,7 +192,7 @@ class SiteSlots:
             if not failed:
                 return False
             state = self._site(site)
-        if not failed and not state.failures:
+        if not failed and not state.failures and not state.slow_s:
             return False
         return state.judged(self._limits, self._clock(), failed=failed)
 

@@ -34,6 +34,7 @@ from netspy.messages.request import Request
 from netspy.observe.faults import describe_error, user_line
 from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.policy.lease import LeaseTimes
+from netspy.policy.politeness import TOO_FAST, tells_of_the_site
 from netspy.policy.retry import StatusPolicy, retry_after_s
 from netspy.raised import failure
 
@@ -171,6 +172,8 @@ class PageHandler:
                 return False
             page.response = response
             verdict = self._status.judge(response.status_code)
+            if verdict != "accept" and response.status_code in TOO_FAST:
+                self._slots.on_too_fast(site)
             if verdict == "retry":
                 asked_s = retry_after_s(
                     response.headers.get("retry-after"),
@@ -193,7 +196,7 @@ class PageHandler:
             HttpStatusError(response.status_code, response.url),
             retry=verdict == "retry",
             asked_s=asked_s,
-            site_health=response.status_code >= 500 or response.status_code == 429,
+            site_health=tells_of_the_site(response.status_code),
         )
         return False
 

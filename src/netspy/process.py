@@ -1,8 +1,10 @@
-"""The file descriptors of this process: how many it may open, and has."""
+"""The process itself: how many files it may open and has open, and how long it has lived."""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,3 +41,16 @@ def raise_limit(wanted: int) -> None:
     if soft != resource.RLIM_INFINITY and most > soft:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+_IMPORTED_AT = time.monotonic()
+
+
+def age_s() -> float:
+    """Seconds since this process began; where the system doesn't tell, since netspy was imported."""
+    try:
+        started = int(Path("/proc/self/stat").read_text("latin-1").rpartition(")")[2].split()[19])
+        up = float(Path("/proc/uptime").read_text("latin-1").split()[0])
+        return max(0.0, up - started / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError, AttributeError):
+        return time.monotonic() - _IMPORTED_AT
