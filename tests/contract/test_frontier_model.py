@@ -423,7 +423,9 @@ class GoesBack(Chaos):
             if not actor.keeper.beat(REPORT).known:
                 actor.keeper.rejoin()
                 actor.held.clear()
-        for actor in self.actors:
+        for who, actor in enumerate(self.actors):
+            # Nobody is sure of a node's last claim until its next one: the answer may be on its way.
+            self.claim(who=who, n=1, passed=set())
             actor.keeper.reconcile(actor.held)
 
     @precondition(lambda self: any(actor.held for actor in self.actors))
