@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from curl_cffi.const import CurlHttpVersion, CurlOpt
 from curl_cffi.curl import DEFAULT_CACERT
 
-from netspy.downloader import decoding, failures, redirects, user_agents
+from netspy.downloader import decoding, failures, redirects, streams, user_agents
 from netspy.downloader.cookies import CookieJar
 from netspy.downloader.decoding import BodyError
 from netspy.downloader.failures import Kind, download_error
@@ -197,6 +197,10 @@ class CurlDownloader:
         if got.error is not None:
             return got.error
         if code == OK:
+            if got.cut:
+                return download_error(
+                    out.method, out.url, "the HTTP/2 stream was reset before its end", Kind("truncated")
+                )
             return None
         if self._closed:
             return closed(out)
@@ -397,6 +401,7 @@ class Pool:
         self._multi = Multi(loop, max_connects=max_connects, watcher=watcher)
         self._free: list[Transfer] = []
         self._busy: dict[Transfer, Activity] = {}
+        self._unmarked: set[Transfer] = set()  # whose body's end is told by HTTP/2 frames only
         self._patrol: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -406,12 +411,16 @@ class Pool:
             return self._free.pop()
         transfer = Transfer(self._base, self._impersonate, self._open_socket)
         transfer.got.on_redirect = partial(self._hurry, transfer)
+        if streams.available:
+            transfer.got.on_unmarked = partial(self._watch, transfer)
         return transfer
 
     async def run(self, transfer: Transfer) -> int:
         """Perform an armed transfer; its CURLcode. Cancelling ends it at once and closes its connection."""
         done = self._multi.start(transfer.easy)
         self._busy[transfer] = Activity(self._loop.time())
+        if self._unmarked:
+            transfer.trace(True)
         if self._idle_s and self._patrol is None:
             self._schedule_patrol()
         try:
@@ -420,6 +429,8 @@ class Pool:
             del self._busy[transfer]
             if not done.done() or done.cancelled():
                 self._multi.stop(transfer.easy)
+            if self._unmarked:
+                self._watch_no_longer(transfer)
 
     def give_back(self, transfer: Transfer) -> None:
         """Take a handle back; what it received is forgotten."""
@@ -448,6 +459,19 @@ class Pool:
         transfer.grace = self._loop.call_later(
             REDIRECT_GRACE, self._multi.stop, transfer.easy, ABORTED_BY_CALLBACK
         )
+
+    def _watch(self, transfer: Transfer) -> None:
+        if not self._unmarked:
+            for one in self._busy:
+                one.trace(True)
+        self._unmarked.add(transfer)
+
+    def _watch_no_longer(self, transfer: Transfer) -> None:
+        transfer.trace(False)
+        self._unmarked.discard(transfer)
+        if not self._unmarked:
+            for one in self._busy:
+                one.trace(False)
 
     def _schedule_patrol(self) -> None:
         self._patrol = self._loop.call_later(self._idle_s / LOOKS_PER_IDLE, self._look)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-_wrapper = import_module("curl_cffi._wrapper")
-ffi: Any = _wrapper.ffi
-lib: Any = _wrapper.lib
+wrapper = import_module("curl_cffi._wrapper")
+ffi: Any = wrapper.ffi
+lib: Any = wrapper.lib
 
 # curl/multi.h
 POLL_IN, POLL_OUT, POLL_REMOVE = 1, 2, 4

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from netspy.downloader import decoding, redirects
+from netspy.downloader import decoding, redirects, streams
 from netspy.downloader.multi import ffi, lib
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ WRITEDATA, URL, PROXY = 10001, 10002, 10004
 WRITEFUNCTION, HEADERFUNCTION = 20011, 20079
 HEADERDATA, ERRORBUFFER, POSTFIELDS, HTTPHEADER = 10029, 10010, 10015, 10023
 OPENSOCKETFUNCTION, OPENSOCKETDATA = 20163, 10164
+VERBOSE, DEBUGFUNCTION, DEBUGDATA = 41, 20094, 10095
 I_HEADER_SIZE, I_REQUEST_SIZE = 0x200000 + 11, 0x200000 + 12
 I_UPLOADED, I_DOWNLOADED, I_PRETRANSFER = 0x600000 + 7, 0x600000 + 8, 0x600000 + 53
 ABORT = 0xFFFFFFFF  # CURL_WRITEFUNC_ERROR
@@ -46,7 +47,9 @@ class Reception:
     __slots__ = (
         "allowed",
         "cap",
+        "cut",
         "decoder",
+        "ended",
         "error",
         "follow",
         "head",
@@ -55,6 +58,7 @@ class Reception:
         "location",
         "method",
         "on_redirect",
+        "on_unmarked",
         "opened",
         "pieces",
         "refused",
@@ -75,6 +79,7 @@ class Reception:
         self.on_redirect: Callable[[], None] | None = (
             None  # called when a redirect's body is about to be read
         )
+        self.on_unmarked: Callable[[], None] | None = None  # called when only its stream tells the body's end
         self.clear()
 
     def clear(self) -> None:
@@ -91,6 +96,8 @@ class Reception:
         self.rejected: str | None = None  # the content type that isn't allowed
         self.refused: tuple[str, str] | None = None  # an address that was not connected to, and its kind
         self.opened = False  # another address was let through
+        self.ended = False  # the end of its HTTP/2 stream was seen; see `streams.py`
+        self.cut = False  # its HTTP/2 stream was reset before its end, with NO_ERROR
 
     def on_header(self, line: bytes) -> bool:
         """Take one header line, line end included; False stops the transfer."""
@@ -141,6 +148,14 @@ class Reception:
             except decoding.BodyError as error:
                 self.error = error
                 return False
+        if (
+            self.on_unmarked is not None
+            and self.decoder is None
+            and lines[0].startswith(b"HTTP/2")
+            and head.get("content-length") is None
+            and may_have_body(self.method, head.status)
+        ):
+            self.on_unmarked()
         if self.sink is not None:
             self.take = self.sink if 200 <= head.status < 300 else _drop
         return True
@@ -171,6 +186,11 @@ class Reception:
 
 def _drop(_piece: bytes) -> None:
     """Of an answer that isn't wanted."""
+
+
+def may_have_body(method: str, status: int) -> bool:
+    """Whether an answer has a body at all (RFC 9110 6.4.1)."""
+    return method != "HEAD" and status not in {204, 304}
 
 
 def has_known_end(status_line: bytes, head: Head) -> bool:
@@ -217,6 +237,9 @@ def _write_function(pointer: Any, _one: int, size: int, user: Any) -> int:
     except Exception as error:  # as above
         reception.error = error
         return ABORT
+
+
+_ON, _OFF = ffi.new("long *", 1), ffi.new("long *", 0)
 
 
 def slist_of(lines: Iterable[bytes]) -> Any:
@@ -280,6 +303,9 @@ class Transfer:
         setopt(self.easy, WRITEDATA, self._user)
         setopt(self.easy, HEADERFUNCTION, _header_function)
         setopt(self.easy, HEADERDATA, self._user)
+        if streams.available:
+            setopt(self.easy, DEBUGFUNCTION, streams.on_trace)
+            setopt(self.easy, DEBUGDATA, self._user)
         if self._open_socket is not None:
             setopt(self.easy, OPENSOCKETFUNCTION, self._open_socket)
             setopt(self.easy, OPENSOCKETDATA, self._user)
@@ -322,6 +348,10 @@ class Transfer:
             lib._curl_easy_setopt(self.easy, HTTPHEADER, kept)  # noqa: SLF001
             self._headers = kept  # the list set before is freed only now, when libcurl has let go of it
             self._lines = lines
+
+    def trace(self, on: bool) -> None:
+        """Let `streams.py` see the HTTP/2 frames that this handle reads from now on, or no longer."""
+        lib._curl_easy_setopt(self.easy, VERBOSE, _ON if on else _OFF)  # noqa: SLF001
 
     def forget(self) -> None:
         """Let go of the page and of the body that was sent; `arm` resets the handle before its next use."""
