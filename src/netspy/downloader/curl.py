@@ -89,7 +89,6 @@ class CurlDownloader:
         fragment = request.url[request.url.index("#") :] if "#" in request.url else ""
         history: list[Response] = []
         cookies: dict[str, str] = {}
-        visited: set[tuple[str, str, bytes]] = set()
         while True:
             hop_started = loop.time() if history else started
             answer = await self._hop(pool, out, hop_started - started, saving)
@@ -110,12 +109,6 @@ class CurlDownloader:
             )
             if answer.location is None:
                 return response
-            sent = (out.method, out.url, out.sent_cookie)
-            if sent in visited:
-                raise download_error(
-                    out.method, out.url, "the redirects lead in a circle", Kind("redirects", retryable=False)
-                )
-            visited.add(sent)
             fragment = self._follow(out, answer, fragment, len(history))
             history.append(response)
 
@@ -135,6 +128,7 @@ class CurlDownloader:
         try:
             got.method = out.method
             got.follow = out.follow
+            got.range = out.range
             if saving is None:
                 got.sink = None
                 got.cap = settings.MAX_RESPONSE_SIZE
@@ -144,6 +138,9 @@ class CurlDownloader:
                 got.allowed = []
             self._arm(transfer, out, spent_s, pin)
             code = await pool.run(transfer)
+            if got.stale:
+                transfer.renew()
+                code = await pool.run(transfer)
             if got.location is None:
                 error = self._error(transfer, out, code)
                 if error is not None:
@@ -206,6 +203,13 @@ class CurlDownloader:
             return closed(out)
         if got.refused is not None and not got.opened:
             return blocked_error(out.method, out.url, *got.refused)
+        if got.sendings > 1:
+            return download_error(
+                out.method,
+                out.url,
+                f"the connection ended before an answer, and a {out.method} isn't sent again by itself",
+                Kind("reset"),
+            )
         return failures.from_curl(
             code,
             transfer.error_text(),

@@ -17,6 +17,7 @@ from netspy.downloader import body as bodies
 from netspy.downloader import cookies as cookie_rules
 from netspy.downloader import redirects
 from netspy.downloader.failures import Kind, download_error
+from netspy.downloader.transfer import PREREQFUNCTION, once
 from netspy.errors import RequestError
 from netspy.settings import hide_password
 
@@ -32,6 +33,9 @@ _not_a_token = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]").search
 _SENDS_LENGTH = frozenset(
     {"POST", "PUT", "PATCH"}
 )  # methods whose missing body is an empty one (RFC 9110 8.6)
+_IDEMPOTENT = frozenset(
+    {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}
+)  # that may be sent again (RFC 9110 9.2.2)
 
 
 class Outgoing:
@@ -48,8 +52,9 @@ class Outgoing:
         "method",
         "plain",
         "proxied",
+        "proxy",
         "random_user_agent",
-        "sent_cookie",
+        "range",
         "total_s",
         "url",
     )
@@ -69,7 +74,8 @@ class Outgoing:
         self.headers: list[tuple[str, Any]] = []
         self.cookies: dict[str, str] = {}
         self.proxied = False
-        self.sent_cookie = b""
+        self.proxy = ""  # the first one on the way: Proxy-Authorization is for it
+        self.range = ""
         self.follow = True
         self.plain = (
             self.method == "GET" and not kwargs
@@ -105,6 +111,11 @@ class Outgoing:
                     self.cookies.update(split_cookies(value))
             pairs = [pair for pair in pairs if pair[0].lower() != "cookie"]
         self.cookies.update(given_cookies(kwargs.get("cookies")))
+        self.range = ", ".join(
+            str(value) for name, value in pairs if name.lower() == "range" and value is not None
+        )
+        if self.range and "accept-encoding" not in names:
+            pairs.append(("Accept-Encoding", "identity"))  # a part of coded bytes can't be decoded
         self.headers = pairs
 
     def redirect(self, status: int, url: str) -> None:
@@ -133,7 +144,7 @@ class Outgoing:
 
     def _lines(self, defaults: Mapping[str, str], jar_cookies: list[tuple[str, str]]) -> tuple[bytes, ...]:
         pairs = merge(defaults, self.headers)
-        lines = [line(name, value) for name, value in pairs]
+        lines = [line(name, value) for name, value in pairs if not is_for_proxy(name)]
         if self.body is not None or self.method in _SENDS_LENGTH:
             # Browsers don't ask for 100-continue, and libcurl shall not invent a content type.
             lines.append(b"Expect:")
@@ -142,7 +153,6 @@ class Outgoing:
         cookie = self.cookie_header(jar_cookies)
         if cookie:
             lines.append(line("Cookie", cookie))
-        self.sent_cookie = cookie
         return tuple(lines)
 
     def cookie_header(self, jar_cookies: list[tuple[str, str]]) -> bytes:
@@ -162,12 +172,15 @@ class Outgoing:
             out.append((CurlOpt.NOBODY, 1))
         elif method != "GET" or content is not None:
             out.append((CurlOpt.CUSTOMREQUEST, method.encode("ascii")))
+        if method not in _IDEMPOTENT:
+            out.append((PREREQFUNCTION, once))
         kwargs = self.kwargs
         if kwargs:
             proxy = proxy_for(self.method, self.url, kwargs)
             self.proxied = bool(proxy)
             if proxy:
                 out.append((CurlOpt.PROXY, proxy.encode()))
+                out += self._proxy_headers(proxy)
             if kwargs.get("verify") is not None:
                 out += verify_options(kwargs["verify"])
             if kwargs.get("cert") is not None:
@@ -178,6 +191,28 @@ class Outgoing:
                     (CurlOpt.CONNECTTIMEOUT_MS, milliseconds(self.connect_s)),
                 ]
         return out
+
+    def _proxy_headers(self, proxy: str) -> list[Option]:
+        """What the request's own headers say to `proxy`.
+
+        Credentials are for one proxy, the first on the way; SOCKS knows no headers.
+        """
+        self.proxy = self.proxy or proxy
+        given = [(name, value) for name, value in self.headers if is_for_proxy(name)]
+        if not given or proxy != self.proxy or not proxy.startswith("http"):
+            return []
+        lines = tuple(line(name, value) for name, value in given)
+        # A tunnel is used again for the user that it was opened for only. The header replaces what libcurl would make
+        # of the user.
+        users = [
+            str(value) for name, value in given if name.lower() == "proxy-authorization" and value is not None
+        ]
+        return [(CurlOpt.PROXYHEADER, lines), *((CurlOpt.PROXYUSERNAME, user.encode()) for user in users)]
+
+
+def is_for_proxy(name: str) -> bool:
+    """Whether a header is for the proxy and nobody else (RFC 9110 11.7.2); also Proxy-Connection."""
+    return name[:6].lower() == "proxy-"
 
 
 def unsendable(error: UnicodeError) -> RequestError:

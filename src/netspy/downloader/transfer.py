@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import select
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from netspy.downloader import decoding, redirects, streams
+from netspy.downloader import decoding, ranges, redirects, streams
+from netspy.downloader.decoding import BodyError
 from netspy.downloader.multi import ffi, lib
 
 if TYPE_CHECKING:
@@ -21,14 +23,18 @@ WRITEDATA, URL, PROXY = 10001, 10002, 10004
 WRITEFUNCTION, HEADERFUNCTION = 20011, 20079
 HEADERDATA, ERRORBUFFER, POSTFIELDS, HTTPHEADER = 10029, 10010, 10015, 10023
 OPENSOCKETFUNCTION, OPENSOCKETDATA = 20163, 10164
+PREREQFUNCTION, PREREQDATA = 20312, 10313
 VERBOSE, DEBUGFUNCTION, DEBUGDATA = 41, 20094, 10095
-I_HEADER_SIZE, I_REQUEST_SIZE = 0x200000 + 11, 0x200000 + 12
+FRESH_CONNECT = 74
+I_HEADER_SIZE, I_REQUEST_SIZE, I_NUM_CONNECTS = 0x200000 + 11, 0x200000 + 12, 0x200000 + 26
+I_ACTIVESOCKET = 0x500000 + 44
 I_UPLOADED, I_DOWNLOADED, I_PRETRANSFER = 0x600000 + 7, 0x600000 + 8, 0x600000 + 53
 ABORT = 0xFFFFFFFF  # CURL_WRITEFUNC_ERROR
 
 REDIRECT_BODY = 65536  # bytes read of a redirect's body, so that its connection can be used again
 
-Option = tuple[int, "int | bytes | tuple[bytes, ...]"]  # CURLOPT_ number, value; a tuple is a list of lines
+# CURLOPT_ number and value; a tuple is a list of lines, Any a callback
+Option = tuple[int, "int | bytes | tuple[bytes, ...] | Any"]
 
 
 Sink = Callable[[bytes], object]
@@ -39,9 +45,9 @@ class Reception:
     """What one hop received so far, and the rules by which it stops early.
 
     The rules are set before the start: `method`, `cap` (bytes of decoded body, 0 = no limit), `follow` (a
-    redirect's body isn't wanted), `allowed` (content type patterns, empty = all), `vet` (only public addresses
-    may be connected to; see `guard.py`), `sink` (gets the body of a 2xx answer piece by piece; other bodies are
-    dropped then).
+    redirect's body isn't wanted), `range` (the Range value that is sent), `allowed` (content type patterns,
+    empty = all), `vet` (only public addresses may be connected to; see `guard.py`), `sink` (gets the body of a 2xx
+    answer piece by piece; other bodies are dropped then).
     """
 
     __slots__ = (
@@ -49,6 +55,8 @@ class Reception:
         "cap",
         "cut",
         "decoder",
+        "due",
+        "easy",
         "ended",
         "error",
         "follow",
@@ -61,19 +69,26 @@ class Reception:
         "on_unmarked",
         "opened",
         "pieces",
+        "range",
         "refused",
         "rejected",
+        "sendings",
         "set_cookies",
         "sink",
+        "stale",
         "take",
         "vet",
     )
 
     def __init__(self) -> None:
+        self.easy: Any = None  # the handle that it belongs to
         self.method = "GET"
         self.cap = 0
         self.follow = True
         self.allowed: list[str] = []
+        self.range = ""
+        self.sendings = 0  # how often the request was about to be sent; counted where `once` guards it
+        self.stale = False  # nothing was sent, since the kept connection had ended
         self.vet = False
         self.sink: Sink | None = None
         self.on_redirect: Callable[[], None] | None = (
@@ -90,6 +105,7 @@ class Reception:
         self.take: Sink = self.pieces.append
         self.decoder: Decoder | None = None
         self.left = 0
+        self.due = 0  # bytes that the head promises
         self.location: bytes | None = None  # of a redirect that is followed
         self.set_cookies: list[bytes] = []
         self.error: BaseException | None = None  # why the transfer was stopped from here
@@ -116,13 +132,22 @@ class Reception:
             return True
         head = read_head(lines)
         if 100 <= head.status < 200:
+            if head.status == 101:
+                self.error = BodyError("protocol", "101 Switching Protocols, which nobody asked for")
+                return False
             return True  # early hints and the like; the answer comes after them
         self.head = head
         self.left = self.cap or decoding.UNLIMITED
         names = None
+        length = ""
+        chunked = False
         for name, value in head.pairs:
             if name == "content-encoding":
                 names = [*(names or ()), value]
+            elif name == "content-length":
+                length = value
+            elif name == "transfer-encoding":
+                chunked = "chunked" in value.lower()
             elif name == "set-cookie":
                 self.set_cookies = self.set_cookies or raw_values(lines, b"set-cookie:")
         if self.follow and head.status in redirects.STATUSES:
@@ -142,10 +167,16 @@ class Reception:
         ):
             self.rejected = head.get("content-type") or ""
             return False
+        # libcurl counts the bytes, but not where it doesn't understand the line (a blank before the colon, a number too
+        # large) or puts a Transfer-Encoding above it.
+        if length and not chunked and may_have_body(self.method, head.status):
+            self.due = int(digits[:20]) if (digits := length.partition(",")[0]).isdecimal() else 0
+        if head.status == 206 and self.method != "HEAD" and not self._is_part_asked(head):
+            return False
         if names is not None and self.method != "HEAD" and (found_codings := decoding.codings(names)):
             try:
                 self.decoder = decoding.decoder_for(found_codings, self.left)
-            except decoding.BodyError as error:
+            except BodyError as error:
                 self.error = error
                 return False
         if (
@@ -160,26 +191,43 @@ class Reception:
             self.take = self.sink if 200 <= head.status < 300 else _drop
         return True
 
+    def _is_part_asked(self, head: Head) -> bool:
+        """Whether a 206 brings what was asked for; `error` says why not."""
+        content_range = head.get("content-range")
+        why = ranges.misfit(self.range, content_range, head.get("content-type"))
+        if why is not None:
+            self.error = BodyError("truncated", f"206 brings {why}")
+            return False
+        part = ranges.part_of(content_range)
+        self.due = max(self.due, part.size if part is not None else 0)
+        return True
+
     def on_body(self, piece: bytes) -> bool:
         """Take a piece of the body; False stops the transfer."""
         if self.decoder is not None:
             try:
                 piece = self.decoder.feed(piece)
-            except decoding.BodyError as error:
+            except BodyError as error:
                 self.error = error
                 return False
         else:
             self.left -= len(piece)
             if self.left < 0:
-                self.error = decoding.too_large(self.cap)
+                self.error = (
+                    BodyError("protocol", "a body without a head")
+                    if self.head is None
+                    else decoding.too_large(self.cap)
+                )
                 return False
         self.take(piece)
         return True
 
     def body(self) -> bytes:
-        """The whole decoded body. Raises BodyError when a coded stream isn't at its end."""
+        """The whole decoded body. Raises BodyError when it isn't whole."""
         if self.decoder is not None:
             self.decoder.finish()
+        elif (received := (self.cap or decoding.UNLIMITED) - self.left) < self.due:
+            raise BodyError("truncated", f"{received} of {self.due} bytes came")
         pieces = self.pieces
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -239,6 +287,35 @@ def _write_function(pointer: Any, _one: int, size: int, user: Any) -> int:
         return ABORT
 
 
+@ffi.callback("int(void *, char *, char *, int, int)", error=1)  # type: ignore[untyped-decorator]  # cffi
+def once(user: Any, _here: Any, _there: Any, _port: int, _local_port: int) -> int:
+    """CURLOPT_PREREQFUNCTION of what must not be sent again by itself: libcurl repeats a request when a kept
+    connection ends before the answer, and can't know whether the server has carried it out.
+    """
+    reception: Reception = from_handle(user)
+    if not reception.sendings and leads_nowhere(reception.easy):
+        reception.stale = True
+        return 1
+    reception.sendings += 1
+    return 0 if reception.sendings == 1 else 1
+
+
+def leads_nowhere(easy: Any) -> bool:
+    """Whether the connection that a transfer uses again was closed by the other end in the meantime.
+
+    libcurl looks once a second only.
+    """
+    number, fd = ffi.new("long *"), ffi.new("int *")
+    lib.curl_easy_getinfo(easy, I_NUM_CONNECTS, number)
+    lib.curl_easy_getinfo(easy, I_ACTIVESOCKET, fd)
+    if number[0] or fd[0] < 0 or not hasattr(select, "poll"):  # a new one, or Windows
+        return False
+    poll = select.poll()
+    poll.register(fd[0], _HUNG_UP)
+    return bool(poll.poll(0))
+
+
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)  # POLLHUP and POLLERR are told unasked
 _ON, _OFF = ffi.new("long *", 1), ffi.new("long *", 0)
 
 
@@ -285,6 +362,7 @@ class Transfer:
         """
         self.easy: Any = lib.curl_easy_init()
         self.got = Reception()
+        self.got.easy = self.easy
         self.grace: asyncio.TimerHandle | None = None  # ends a redirect whose body doesn't
         self._base = base
         self._impersonate = impersonate
@@ -306,6 +384,7 @@ class Transfer:
         if streams.available:
             setopt(self.easy, DEBUGFUNCTION, streams.on_trace)
             setopt(self.easy, DEBUGDATA, self._user)
+        setopt(self.easy, PREREQDATA, self._user)
         if self._open_socket is not None:
             setopt(self.easy, OPENSOCKETFUNCTION, self._open_socket)
             setopt(self.easy, OPENSOCKETDATA, self._user)
@@ -324,7 +403,7 @@ class Transfer:
             elif isinstance(value, tuple):
                 value = slist_of(value)  # noqa: PLW2901
                 self._kept.append(value)
-            else:
+            elif isinstance(value, int):
                 value = ffi.new("int64_t *" if number >= 30000 else "long *", value)  # noqa: PLW2901
             code = lib._curl_easy_setopt(self.easy, number, value)  # noqa: SLF001
             if code:
@@ -349,6 +428,14 @@ class Transfer:
             self._headers = kept  # the list set before is freed only now, when libcurl has let go of it
             self._lines = lines
 
+    def renew(self) -> None:
+        """Make ready to run the same hop on a new connection."""
+        lib._curl_easy_setopt(self.easy, FRESH_CONNECT, _ON)  # noqa: SLF001
+        self._options = None  # so that the next use resets it
+        self._error[0] = b"\0"
+        self.got.stale = False
+        self.got.clear()
+
     def trace(self, on: bool) -> None:
         """Let `streams.py` see the HTTP/2 frames that this handle reads from now on, or no longer."""
         lib._curl_easy_setopt(self.easy, VERBOSE, _ON if on else _OFF)  # noqa: SLF001
@@ -357,6 +444,7 @@ class Transfer:
         """Let go of the page and of the body that was sent; `arm` resets the handle before its next use."""
         self.got.clear()
         self.got.sink = None
+        self.got.sendings = 0
         if self._kept:
             self._kept.clear()
             self._options = None
@@ -386,7 +474,7 @@ class Transfer:
         """Free the handle; it must not be in a multi handle any more."""
         if self.easy is not None:
             lib.curl_easy_cleanup(self.easy)
-            self.easy = self._headers = self._user = None
+            self.easy = self.got.easy = self._headers = self._user = None
 
 
 _fold = re.compile(r"\s*\n[ \t]+").sub
