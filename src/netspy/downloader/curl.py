@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 RECEIVE_BUFFER = 131072  # bytes libcurl reads from a socket at a time
+# What the library offers by itself, without two suites that it can't decrypt: a server that picks one can't be reached.
+CIPHERS = b"DEFAULT:!ECDHE-ECDSA-AES256-SHA384:!ECDHE-RSA-AES256-SHA384"
 SPARE_FILES = 128  # descriptors left to the rest of the process
 
 
@@ -366,11 +368,14 @@ def base_options(settings: Settings, *, impersonating: bool) -> list[Option]:
         (CurlOpt.NOPROXY, b""),
         (CurlOpt.CAINFO, DEFAULT_CACERT.encode()),
         (CurlOpt.PROXY_CAINFO, DEFAULT_CACERT.encode()),
+        (CurlOpt.PROXY_SSL_CIPHER_LIST, CIPHERS),
         (CurlOpt.SSL_VERIFYPEER, 1 if verify else 0),
         (CurlOpt.SSL_VERIFYHOST, 2 if verify else 0),
         (CurlOpt.TIMEOUT_MS, milliseconds(settings.REQUEST_TIMEOUT)),
         (CurlOpt.CONNECTTIMEOUT_MS, milliseconds(settings.CONNECT_TIMEOUT)),
     ]
+    if not impersonating:  # a browser's offer is a part of its fingerprint
+        options.append((CurlOpt.SSL_CIPHER_LIST, CIPHERS))
     if not settings.HTTPX_HTTP2:
         options.append((CurlOpt.HTTP_VERSION, CurlHttpVersion.V1_1))
     elif not impersonating:

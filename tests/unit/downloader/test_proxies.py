@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
@@ -192,7 +192,7 @@ class Tunnels:
             self._tasks.discard(task)
             writer.close()
 
-    async def __aenter__(self) -> Tunnels:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
