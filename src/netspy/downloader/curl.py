@@ -14,8 +14,8 @@ from netspy.downloader.cookies import CookieJar
 from netspy.downloader.decoding import BodyError
 from netspy.downloader.failures import Kind, download_error
 from netspy.downloader.guard import ProxyGuard, blocked_error, look_up, open_socket
-from netspy.downloader.multi import ABORTED_BY_CALLBACK, OK, Multi
-from netspy.downloader.outgoing import Outgoing, line, milliseconds
+from netspy.downloader.multi import ABORTED_BY_CALLBACK, OK, WEIRD_REPLY, Multi
+from netspy.downloader.outgoing import IDEMPOTENT, Outgoing, line, milliseconds
 from netspy.downloader.transfer import Head, Transfer
 from netspy.errors import ConfigError, InvalidUrlError
 from netspy.messages import urls
@@ -142,6 +142,11 @@ class CurlDownloader:
             code = await pool.run(transfer)
             if got.stale:
                 transfer.renew()
+                code = await pool.run(transfer)
+            if got.hinted and code == WEIRD_REPLY and out.method in IDEMPOTENT:
+                # libcurl takes the Location of an interim answer for the final one's, and refuses the two. A client of
+                # HTTP/1.0 is sent no interim answers (RFC 9110 15.2).
+                transfer.renew(http_1_0=True)
                 code = await pool.run(transfer)
             if got.location is None:
                 error = self._error(transfer, out, code)

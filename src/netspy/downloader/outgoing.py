@@ -33,7 +33,7 @@ _not_a_token = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]").search
 _SENDS_LENGTH = frozenset(
     {"POST", "PUT", "PATCH"}
 )  # methods whose missing body is an empty one (RFC 9110 8.6)
-_IDEMPOTENT = frozenset(
+IDEMPOTENT = frozenset(
     {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}
 )  # that may be sent again (RFC 9110 9.2.2)
 
@@ -172,7 +172,7 @@ class Outgoing:
             out.append((CurlOpt.NOBODY, 1))
         elif method != "GET" or content is not None:
             out.append((CurlOpt.CUSTOMREQUEST, method.encode("ascii")))
-        if method not in _IDEMPOTENT:
+        if method not in IDEMPOTENT:
             out.append((PREREQFUNCTION, once))
         kwargs = self.kwargs
         if kwargs:

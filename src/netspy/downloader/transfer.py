@@ -25,7 +25,7 @@ HEADERDATA, ERRORBUFFER, POSTFIELDS, HTTPHEADER = 10029, 10010, 10015, 10023
 OPENSOCKETFUNCTION, OPENSOCKETDATA = 20163, 10164
 PREREQFUNCTION, PREREQDATA = 20312, 10313
 VERBOSE, DEBUGFUNCTION, DEBUGDATA = 41, 20094, 10095
-FRESH_CONNECT = 74
+FRESH_CONNECT, HTTP_VERSION = 74, 84
 I_HEADER_SIZE, I_REQUEST_SIZE, I_NUM_CONNECTS = 0x200000 + 11, 0x200000 + 12, 0x200000 + 26
 I_ACTIVESOCKET = 0x500000 + 44
 I_UPLOADED, I_DOWNLOADED, I_PRETRANSFER = 0x600000 + 7, 0x600000 + 8, 0x600000 + 53
@@ -61,6 +61,7 @@ class Reception:
         "error",
         "follow",
         "head",
+        "hinted",
         "left",
         "lines",
         "location",
@@ -88,6 +89,7 @@ class Reception:
         self.allowed: list[str] = []
         self.range = ""
         self.sendings = 0  # how often the request was about to be sent; counted where `once` guards it
+        self.hinted = False  # an interim answer had a Location
         self.stale = False  # nothing was sent, since the kept connection had ended
         self.vet = False
         self.sink: Sink | None = None
@@ -135,6 +137,7 @@ class Reception:
             if head.status == 101:
                 self.error = BodyError("protocol", "101 Switching Protocols, which nobody asked for")
                 return False
+            self.hinted = self.hinted or head.get("location") is not None
             return True  # early hints and the like; the answer comes after them
         self.head = head
         self.left = self.cap or decoding.UNLIMITED
@@ -428,12 +431,14 @@ class Transfer:
             self._headers = kept  # the list set before is freed only now, when libcurl has let go of it
             self._lines = lines
 
-    def renew(self) -> None:
+    def renew(self, *, http_1_0: bool = False) -> None:
         """Make ready to run the same hop on a new connection."""
         lib._curl_easy_setopt(self.easy, FRESH_CONNECT, _ON)  # noqa: SLF001
+        if http_1_0:
+            lib._curl_easy_setopt(self.easy, HTTP_VERSION, ffi.new("long *", 1))  # noqa: SLF001
         self._options = None  # so that the next use resets it
         self._error[0] = b"\0"
-        self.got.stale = False
+        self.got.stale = self.got.hinted = False
         self.got.clear()
 
     def trace(self, on: bool) -> None:
@@ -445,6 +450,7 @@ class Transfer:
         self.got.clear()
         self.got.sink = None
         self.got.sendings = 0
+        self.got.hinted = False
         if self._kept:
             self._kept.clear()
             self._options = None

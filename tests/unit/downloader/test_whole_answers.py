@@ -228,6 +228,29 @@ async def test_hv_11_what_an_interim_answer_says_is_not_the_answers(raw, make, s
     assert raw.seen[-1].get("cookie") is None
 
 
+@pytest.mark.parametrize("status", [100, 102, 103])
+@pytest.mark.parametrize("final", ["redirect", "page"])
+async def test_hv_11_the_final_location_counts(raw, d, status: int, final: str) -> None:
+    """From a server that keeps RFC 9110 15.2: no interim answers to a client of HTTP/1.0."""
+    answer = redirect("/right") if final == "redirect" else reply(b"here", headers=["Location: /its-name"])
+    interim = f"HTTP/1.1 {status} Wait\r\nLocation: /wrong\r\n\r\n".encode()
+    raw.on("/", lambda seen: answer if seen.version == b"HTTP/1.0" else interim + answer)
+    page = await d.fetch(Request(raw.url("/")))
+    assert page.url == (raw.url("/right") if final == "redirect" else raw.url("/"))
+    assert raw.at("/wrong") == []
+    await d.fetch(Request(raw.url("/next")))
+    assert raw.seen[-1].version == b"HTTP/1.1"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_hv_11_two_locations_are_never_the_wrong_one(raw, d, method: str) -> None:
+    """From a server that sends interim answers whatever it is asked; a POST is not asked for again."""
+    raw.on("/", [b"HTTP/1.1 103 Wait\r\nLocation: /wrong\r\n\r\n", redirect("/right")])
+    assert (await failure(d, Request(raw.url("/"), method))).reason == "protocol"
+    assert {seen.target for seen in raw.seen} == {b"/"}
+    assert len(raw.seen) == (2 if method == "GET" else 1)
+
+
 async def test_an_interim_answer_and_nothing_more_is_no_page(raw, d) -> None:
     raw.on("/", [f"HTTP/1.1 103 Early\r\n{INTERIM}\r\n\r\n".encode(), CLOSE])
     assert (await failure(d, Request(raw.url("/")))).reason == "reset"
