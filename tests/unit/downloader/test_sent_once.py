@@ -10,7 +10,7 @@ import pytest
 from netspy.errors import DownloadError
 from netspy.messages.request import Request
 from support.h2_server import REFUSED_STREAM, H2Server, data, head, reset
-from support.raw_server import CLOSE, RESET, redirect, reply
+from support.raw_server import CLOSE, RESET, RawServer, redirect, reply
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +55,24 @@ async def test_orders_share_a_connection_and_notice_one_that_ended_before(raw, o
     await d.fetch(Request(other.url("/")))  # and the end has come here
     assert (await d.fetch(request(raw.url("/order"), "POST"))).ok
     assert len(raw.at("/order")) == 4
+
+
+async def test_an_order_notices_a_tls_connection_that_ended_before(
+    certificate: tuple[Path, Path], other, make
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    d = make(VERIFY_TLS=False, HTTPX_HTTP2=False)
+    async with RawServer(context) as server:
+        server.on("/bye", [reply(b"bye"), CLOSE])
+        for _ in range(3):
+            await d.fetch(Request(server.url("/bye")))
+            await server.until(lambda: server.open == 0)
+            await d.fetch(Request(other.url("/")))
+            assert (await d.fetch(request(server.url("/bye"), "POST"))).ok
+            await server.until(lambda: server.open == 0)
+            await d.fetch(Request(other.url("/")))
+        assert len(server.seen) == 6
 
 
 async def test_an_order_goes_out_once_for_each_redirect_that_repeats_it(raw, d) -> None:
