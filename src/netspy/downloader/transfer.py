@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import select
+import socket
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -314,8 +316,26 @@ def leads_nowhere(easy: Any) -> bool:
     if number[0] or fd[0] < 0 or not hasattr(select, "poll"):  # a new one, or Windows
         return False
     poll = select.poll()
-    poll.register(fd[0], _HUNG_UP)
-    return bool(poll.poll(0))
+    poll.register(fd[0], select.POLLIN | _HUNG_UP)
+    found = poll.poll(0)
+    if not found:
+        return False
+    if found[0][1] & ~select.POLLIN:
+        return True
+    try:
+        with socket.socket(fileno=os.dup(fd[0])) as waiting:
+            return is_farewell(waiting.recv(5, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except OSError:
+        return True
+
+
+def is_farewell(first: bytes) -> bool:
+    """Whether the first bytes that wait unread on a kept connection say that nothing more is answered there.
+
+    The end; an HTTP/1 answer to nothing (408); a TLS alert, in TLS 1.3 a record of 19 bytes that looks like data, for
+    which no HTTP/2 frame is short enough. Frames of HTTP/2 may wait at any time.
+    """
+    return not first or first == b"HTTP/" or first[0] == 0x15 or first == b"\x17\x03\x03\0\x13"
 
 
 _HUNG_UP = getattr(select, "POLLRDHUP", 0)  # POLLHUP and POLLERR are told unasked

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from netspy.downloader.transfer import is_farewell
 from netspy.errors import DownloadError
 from netspy.messages.request import Request
 from support.h2_server import REFUSED_STREAM, H2Server, data, head, reset
@@ -57,12 +58,15 @@ async def test_orders_share_a_connection_and_notice_one_that_ended_before(raw, o
     assert len(raw.at("/order")) == 4
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_an_order_notices_a_tls_connection_that_ended_before(
-    certificate: tuple[Path, Path], other, make
+    certificate: tuple[Path, Path], other, make, version: ssl.TLSVersion
 ) -> None:
+    """The server says goodbye, and closes when the client has said it too."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
-    d = make(VERIFY_TLS=False, HTTPX_HTTP2=False)
+    context.maximum_version = version
+    d = make(VERIFY_TLS=False)
     async with RawServer(context) as server:
         server.on("/bye", [reply(b"bye"), CLOSE])
         for _ in range(3):
@@ -73,6 +77,31 @@ async def test_an_order_notices_a_tls_connection_that_ended_before(
             await server.until(lambda: server.open == 0)
             await d.fetch(Request(other.url("/")))
         assert len(server.seen) == 6
+
+
+async def test_an_order_does_not_take_the_farewell_for_its_answer(raw, other, d) -> None:
+    timeout = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"
+    raw.on("/bye", [reply(b"bye"), 0.05, timeout])
+    await d.fetch(Request(raw.url("/bye")))
+    await raw.until(lambda: raw.answered == 1)
+    await d.fetch(Request(other.url("/")))
+    assert (await d.fetch(request(raw.url("/order"), "POST"))).ok
+    assert [seen.connection for seen in raw.seen] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("first", "over"),
+    [
+        (b"", True),
+        (b"HTTP/", True),
+        (b"\x15\x03\x03\0\x1a", True),
+        (b"\x17\x03\x03\0\x13", True),
+        (b"\x17\x03\x03\0\x1a", False),  # the shortest HTTP/2 frame
+        (b"\x17\x03\x03\x01\x0b", False),  # a session ticket
+    ],
+)
+def test_what_waits_on_a_kept_connection(first: bytes, over: bool) -> None:
+    assert is_farewell(first) is over
 
 
 async def test_an_order_goes_out_once_for_each_redirect_that_repeats_it(raw, d) -> None:
