@@ -232,15 +232,35 @@ def test_a_file_that_is_not_there_is_an_entry_with_the_error_and_the_row_is_stor
     assert site.hits("/b.jpg") == 1
 
 
-@pytest.mark.parametrize(("status", "tries"), [(202, 4), (204, 1), (205, 1), (206, 4), (207, 1)])
-def test_an_answer_that_brings_no_file_stores_none_hp_04(folder, site, status, tries) -> None:
-    """Case HP-04: 202 says that the work isn't done, and a part may be whole the next time; the others stay as they are."""
-    part = {"Content-Range": "bytes 0-6/1000"} if status == 206 else {}
-    url = site.route("/b.pdf", b"" if status in {204, 205} else b"pending", status=status, headers=part)
+@pytest.mark.parametrize("status", [201, 204, 205, 207, 226, 299])
+def test_hp_04_a_good_status_that_brings_no_file_is_an_entry_with_the_error(folder, site, status) -> None:
+    url = site.route("/c.jpg", b"" if status in {204, 205} else b"about the request", status=status)
     run = Run(folder)
-    stored = run({"id": 1, "file_urls": [url]}).stored
+    assert run({"id": 1, "file_urls": [url]}).stored == 1
+    assert run.store.kept[0]["files"] == [{"url": url, "error": f"HTTP {status} for {url}"}]
     assert Kept(folder).files() == {}
-    assert (stored, site.hits("/b.pdf")) == (1 if tries == 1 else 0, tries)
+    site.route("/c.jpg", JPEG)
+    run({"id": 2, "file_urls": [url]})
+    assert list(Kept(folder).files().values()) == [JPEG]  # the first answer isn't remembered as the file
+
+
+def test_hp_04_a_file_that_is_not_ready_is_asked_for_again(folder, site) -> None:
+    url = site.route("/b.pdf", JPEG, fail_first=2, fail_status=202)
+    run = Run(folder)
+    assert run({"id": 1, "file_urls": [url]}).stored == 1
+    assert run.store.kept[0]["files"][0]["size"] == len(JPEG)
+    never = site.route("/never.pdf", b"pending", status=202)
+    assert run({"id": 2, "file_urls": [never]}).failed == 1
+    assert list(Kept(folder).files().values()) == [JPEG]
+
+
+def test_hp_04_a_part_of_a_file_is_no_file(folder, site) -> None:
+    url = site.route("/a.jpg", JPEG[:50], status=206, headers={"Content-Range": f"bytes 0-49/{len(JPEG)}"})
+    run = Run(msgspec.structs.replace(folder, SPIDER_MAX_RETRY_TIMES=0))
+    assert run({"id": 1, "file_urls": [url]}).failed == 1
+    assert Kept(folder).files() == {}
+    whole = site.route("/b.jpg", JPEG, status=203)
+    assert run({"id": 2, "file_urls": [whole]}).stored == 1
 
 
 def test_a_busy_server_is_asked_again(folder, site) -> None:

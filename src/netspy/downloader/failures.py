@@ -61,10 +61,11 @@ KINDS: dict[int, Kind] = {
     98: Kind("tls", retryable=False),  # SSL_CLIENTCERT
 }
 UNKNOWN = Kind("protocol")
-# COULDNT_CONNECT, WEIRD_SERVER_REPLY, OPERATION_TIMEDOUT and RECV_ERROR stand for several things each.
-AMBIGUOUS = frozenset({7, 8, 28, 56})
+# COULDNT_CONNECT, WEIRD_SERVER_REPLY, OPERATION_TIMEDOUT, RECV_ERROR and HTTP2_STREAM stand for several things each.
+AMBIGUOUS = frozenset({7, 8, 28, 56, 92})
 TOLD_BY_TEXT: tuple[tuple[str, Kind], ...] = (
     ("resolving timed out", Kind("dns")),
+    ("closed cleanly", Kind("reset")),
     ("connect tunnel", Kind("proxy")),
     ("proxy", Kind("proxy")),
     ("chunk", Kind("truncated")),
@@ -77,6 +78,8 @@ TOLD_BY_TEXT: tuple[tuple[str, Kind], ...] = (
 
 def kind_of(code: int, text: str) -> Kind:
     """The kind of a failed transfer from its CURLcode and libcurl's text."""
+    if code == 16 and not text:  # of a connection that ended libcurl says no more
+        return Kind("reset")
     if code in AMBIGUOUS:
         low = text.lower()
         for word, kind in TOLD_BY_TEXT:

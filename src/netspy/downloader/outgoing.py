@@ -17,6 +17,7 @@ from netspy.downloader import body as bodies
 from netspy.downloader import cookies as cookie_rules
 from netspy.downloader import redirects
 from netspy.downloader.failures import Kind, download_error
+from netspy.downloader.transfer import PREREQFUNCTION, once
 from netspy.errors import RequestError
 from netspy.settings import hide_password
 
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
     from netspy.settings import Settings
 
 PROXY_SCHEMES = frozenset({"http", "https", "socks4", "socks4a", "socks5", "socks5h"})
-FOR_THE_PROXY = frozenset({"proxy-authorization", "proxy-connection"})
-HEADER_SEPARATE = 1  # CURLHEADER_SEPARATE: what is for the proxy goes to it alone
 _not_a_token = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]").search
 _SENDS_LENGTH = frozenset(
     {"POST", "PUT", "PATCH"}
 )  # methods whose missing body is an empty one (RFC 9110 8.6)
+IDEMPOTENT = frozenset(
+    {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}
+)  # that may be sent again (RFC 9110 9.2.2)
 
 
 class Outgoing:
@@ -50,8 +52,9 @@ class Outgoing:
         "method",
         "plain",
         "proxied",
-        "proxy_headers",
+        "proxy",
         "random_user_agent",
+        "range",
         "total_s",
         "url",
     )
@@ -71,7 +74,8 @@ class Outgoing:
         self.headers: list[tuple[str, Any]] = []
         self.cookies: dict[str, str] = {}
         self.proxied = False
-        self.proxy_headers: list[tuple[str, Any]] = []
+        self.proxy = ""  # the first one on the way: Proxy-Authorization is for it
+        self.range = ""
         self.follow = True
         self.plain = (
             self.method == "GET" and not kwargs
@@ -107,9 +111,12 @@ class Outgoing:
                     self.cookies.update(split_cookies(value))
             pairs = [pair for pair in pairs if pair[0].lower() != "cookie"]
         self.cookies.update(given_cookies(kwargs.get("cookies")))
-        # They are for the next proxy alone (RFC 9110 7.6.1, 11.7.2); the site must not see them.
-        self.proxy_headers = [pair for pair in pairs if pair[0].lower() in FOR_THE_PROXY]
-        self.headers = [pair for pair in pairs if pair[0].lower() not in FOR_THE_PROXY]
+        self.range = ", ".join(
+            str(value) for name, value in pairs if name.lower() == "range" and value is not None
+        )
+        if self.range and "accept-encoding" not in names:
+            pairs.append(("Accept-Encoding", "identity"))  # a part of coded bytes can't be decoded
+        self.headers = pairs
 
     @property
     def can_ask_plainly(self) -> bool:
@@ -147,7 +154,7 @@ class Outgoing:
 
     def _lines(self, defaults: Mapping[str, str], jar_cookies: list[tuple[str, str]]) -> tuple[bytes, ...]:
         pairs = merge(defaults, self.headers)
-        lines = [line(name, value) for name, value in pairs]
+        lines = [line(name, value) for name, value in pairs if not is_for_proxy(name)]
         if self.body is not None or self.method in _SENDS_LENGTH:
             # Browsers don't ask for 100-continue, and libcurl shall not invent a content type.
             lines.append(b"Expect:")
@@ -175,15 +182,15 @@ class Outgoing:
             out.append((CurlOpt.NOBODY, 1))
         elif method != "GET" or content is not None:
             out.append((CurlOpt.CUSTOMREQUEST, method.encode("ascii")))
+        if method not in IDEMPOTENT:
+            out.append((PREREQFUNCTION, once))
         kwargs = self.kwargs
         if kwargs:
             proxy = proxy_for(self.method, self.url, kwargs)
             self.proxied = bool(proxy)
             if proxy:
                 out.append((CurlOpt.PROXY, proxy.encode()))
-                if self.proxy_headers:
-                    lines = tuple(line(name, value) for name, value in self.proxy_headers)
-                    out += [(CurlOpt.HEADEROPT, HEADER_SEPARATE), (CurlOpt.PROXYHEADER, lines)]
+                out += self._proxy_headers(proxy)
             if kwargs.get("verify") is not None:
                 out += verify_options(kwargs["verify"])
             if kwargs.get("cert") is not None:
@@ -194,6 +201,28 @@ class Outgoing:
                     (CurlOpt.CONNECTTIMEOUT_MS, milliseconds(self.connect_s)),
                 ]
         return out
+
+    def _proxy_headers(self, proxy: str) -> list[Option]:
+        """What the request's own headers say to `proxy`.
+
+        Credentials are for one proxy, the first on the way; SOCKS knows no headers.
+        """
+        self.proxy = self.proxy or proxy
+        given = [(name, value) for name, value in self.headers if is_for_proxy(name)]
+        if not given or proxy != self.proxy or not proxy.startswith("http"):
+            return []
+        lines = tuple(line(name, value) for name, value in given)
+        # A tunnel is used again for the user that it was opened for only. The header replaces what libcurl would make
+        # of the user.
+        users = [
+            str(value) for name, value in given if name.lower() == "proxy-authorization" and value is not None
+        ]
+        return [(CurlOpt.PROXYHEADER, lines), *((CurlOpt.PROXYUSERNAME, user.encode()) for user in users)]
+
+
+def is_for_proxy(name: str) -> bool:
+    """Whether a header is for the proxy and nobody else (RFC 9110 11.7.2); also Proxy-Connection."""
+    return name[:6].lower() == "proxy-"
 
 
 def unsendable(error: UnicodeError) -> RequestError:

@@ -45,10 +45,7 @@ if TYPE_CHECKING:
 _DOWNLOADER = "netspy.downloader.curl.CurlDownloader"
 _SITES_KEPT = 1000
 _THREADS = 4  # that talk to the store
-_WHOLE = frozenset({200, 203, 206})
-"""Statuses that bring a file (RFC 9110 15.3); the downloader refuses a 206 that nobody asked for."""
-
-_NOT_YET = 202
+_FILE_STATUSES = frozenset({200, 203, 206})
 _TOLD = 20  # missing files that get a log line of their own
 
 
@@ -280,11 +277,15 @@ class FilesPipeline(BasePipeline):
         return response, size, digest.hexdigest()
 
     def _accept(self, response: Response) -> None:
-        """Raises _RefusedError for a status that brings no file."""
+        """Raises _RefusedError for a status that brings no file.
+
+        Of the 2xx, 202 says that the work isn't done yet, 204 and 205 that there is nothing, and others talk about the
+        request. The downloader lets a 206 pass that brings the Range that the request asks for.
+        """
         status = response.status_code
-        if status in _WHOLE:
+        if status in _FILE_STATUSES:
             return
-        passing = status == _NOT_YET or self._statuses.judge(status) == "retry"
+        passing = status == 202 or self._statuses.judge(status) == "retry"
         asked_s = retry_after_s(
             response.headers.get("retry-after"), now=datetime.now(UTC), maximum=self.settings.RETRY_AFTER_MAX
         )
