@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from netspy.errors import ConfigError, SerializationError
 from netspy.messages.request import Request
+from netspy.pipelines.local.shared_file import unlock
 from netspy.policy.failed_record import FailedRecord, of_spider, pack_failed, read_failed
 
 if sys.platform != "win32":
@@ -124,6 +125,7 @@ def _undisputed(folder: Path) -> Iterator[None]:
         yield
     finally:
         if fd >= 0:
+            unlock(fd)  # a forked process may have the folder open, too
             os.close(fd)
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import copy_context
 from typing import Any
 
-from netspy import crash
+from netspy import crash, forked
 from netspy.engine.contract import SpiderLike
 from netspy.engine.control import Control, NodeGauge
 from netspy.engine.env import Env
@@ -199,6 +199,7 @@ class Seeder:
             self._error = failure(caught)
             self._to_end = True
         finally:
+            forked.leave()
             self._drawing_done = True
             self._drawing = False
 
@@ -225,6 +226,7 @@ class Seeder:
             error = failure(caught)
             if not self._stop:  # else it may well be what user code makes of our cancellation
                 self._error, self._to_end = error, True
+        forked.leave()
 
     def _drawing_ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() and not self._stop:

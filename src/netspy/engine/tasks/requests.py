@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from netspy import forked
 from netspy.engine.control import Control, NodeGauge
 from netspy.engine.env import Env
 from netspy.engine.leases.outbox import Outbox
@@ -197,6 +198,7 @@ class TaskRequests:
             raise
         except BaseException as caught:
             out.error = failure(caught)
+        forked.leave()
         if out.error is not None:
             await self._put_chunk(task, out, origin, work)
             raise out.error
