@@ -12,7 +12,7 @@ from netspy.assembly.air import fill_kind, fill_message
 from netspy.assembly.contract import AnySpider, SharedSpider, StoreParts
 from netspy.cluster.failed import retry_failed
 from netspy.cluster.status import Status, may_alert_async, read_status, read_status_async
-from netspy.errors import NetspyError, SerializationError
+from netspy.errors import NetspyError
 from netspy.frontier.redis.frontier import RedisFrontier
 from netspy.frontier.redis.membership import Owner
 from netspy.frontier.redis.session import Events
@@ -187,20 +187,19 @@ def fresh_budget(payload: bytes) -> bytes:
 def requeue_failed(spider: AnySpider, settings: Settings, scope: RunScope) -> None:
     """RETRY_FAILED_ON_START: move failed requests back to the queue, with a fresh retry budget."""
     client = clients.sync_client(settings, key=scope.job)
-
-    def edit(payload: bytes) -> bytes:
-        try:
-            return fresh_budget(payload)
-        except SerializationError:
-            return payload
-
     try:
-        moved = retry_failed(client, scope, edit=edit)
+        moved = retry_failed(client, scope, edit=fresh_budget)
     finally:
         client.close()
         client.connection_pool.disconnect()
     if moved.queued:
         spider.logger.info("{} failed request(s) of earlier runs are queued again", moved.queued)
+    if moved.unreadable:
+        spider.logger.warning(
+            "{} record(s) of failed requests can't be read as requests and stay in the list {}:failed_requests; "
+            "`netspy failed` shows them (the first: {})",
+            moved.unreadable, scope.ns, moved.why,
+        )  # fmt: skip
 
 
 def _outages(built: Built, spider: AnySpider, settings: Settings) -> Callable[[bool, float], None]:
