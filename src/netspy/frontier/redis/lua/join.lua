@@ -5,14 +5,16 @@ KEYS    1 meta   2 nodes   3 beats   then the keys whose types are checked
 ARGV    1 now   2 epoch: to join again, the one this node knows; '' at start   3 epoch to give a new namespace   4 lifetime
         5 owner class   6 owner kind   7 format version   8 take over (1 or 0)   9 JSON report   10 server run id
         11 Bloom layout line, or ''   12 position in KEYS of the dedup layout, followed by count, set and the layers
+        13 position of the same keys of the item filter, which end before the former   14 position of lock:seed
         then the type of each key from KEYS[4] on
 RETURN  {'OK', node, epoch, history, layout found}
         {'TYPE', key, found, wanted}…   {'OWNER', class, kind}   {'VERSION', found}   {'LAYOUT', found or '', key}   {'LOST'}
+        {'FOREIGN', key}   {'LOCK', key, value}   at start only: another program's
 Nothing is changed unless the answer is OK.
 ]]
 --@include common
 local types = {[1] = 'hash', [2] = 'hash', [3] = 'zset'}
-for i = 4, #KEYS do types[i] = ARGV[12 + i - 3] end
+for i = 4, #KEYS do types[i] = ARGV[14 + i - 3] end
 local wrong = {}
 for i, key in ipairs(KEYS) do
   local found = redis.call('TYPE', key).ok
@@ -23,6 +25,21 @@ end
 if #wrong > 0 then return wrong end
 
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if ARGV[2] == '' then
+  local lock = redis.call('GET', KEYS[tonumber(ARGV[14])])
+  if lock and not (string.match(lock, '^seeding %S+ %d+ ') or string.match(lock, '^seeded %d+ ')
+      or string.match(lock, '^failed %d+ ')) then
+    return {'LOCK', KEYS[tonumber(ARGV[14])], lock}
+  end
+  -- What the item filter keeps is deleted when a new seeding begins. Its marks say that it is ours.
+  local first, last = tonumber(ARGV[13]), tonumber(ARGV[12]) - 1
+  local marks = redis.call('HMGET', KEYS[first], 'gen', 'marks')
+  if not (marks[1] or marks[2]) then
+    for i = first, last do
+      if redis.call('EXISTS', KEYS[i]) == 1 then return {'FOREIGN', KEYS[i]} end
+    end
+  end
+end
 if ARGV[2] ~= '' and epoch ~= ARGV[2] then return {'LOST'} end
 if epoch then
   local version, class, kind = unpack(redis.call('HMGET', KEYS[1], 'version', 'class', 'kind'))
