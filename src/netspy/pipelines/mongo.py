@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from netspy.errors import ItemError, MissingExtraError, PipelineError, RowsFailedError
+from netspy.errors import ItemError, MissingExtraError, RowsFailedError
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.documents.mongo import collection_name, cut_moments, document, field_name, finding
 from netspy.pipelines.errors import UnavailableError, text_of
@@ -267,4 +267,4 @@ def _setting(keys: tuple[str, ...], fields: Mapping[str, Any]) -> dict[str, Any]
 def _classify(error: Mapping[str, Any]) -> Exception:
     """A row's error: whether it may pass, or the row is at fault."""
     text = f"MongoDB {error.get('code')}: {error.get('errmsg', 'refused')}"
-    return PipelineError(text) if error.get("code") in _PASSING else ItemError(text)
+    return UnavailableError(text) if error.get("code") in _PASSING else ItemError(text)

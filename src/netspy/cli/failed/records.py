@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from netspy.errors import ConfigError, SerializationError
+from netspy.errors import ConfigError
 from netspy.policy.failed_record import FailedRecord, read_failed
 
 if TYPE_CHECKING:
@@ -127,10 +127,7 @@ class FileRecords:
 
 
 def with_fresh_budget(payload: bytes) -> bytes:
-    """The request with its retries given back; itself when it can't be read."""
+    """The request with its retries given back. Raises SerializationError when it can't be read."""
     from netspy.assembly.shared import fresh_budget
 
-    try:
-        return fresh_budget(payload)
-    except SerializationError:
-        return payload  # the node that claims it says what is wrong with it
+    return fresh_budget(payload)

@@ -134,8 +134,16 @@ class SharedFile:
     def close(self) -> None:
         """Close the file; on POSIX this ends the lock."""
         if self._fd >= 0:
+            unlock(self._fd)
             os.close(self._fd)
             self._fd = -1
+
+
+def unlock(fd: int) -> None:
+    """End a lock of `flock` now. Closing the file doesn't while a process that was forked meanwhile has it open, too."""
+    if sys.platform != "win32":
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def write_all(fd: int, data: bytes) -> None:

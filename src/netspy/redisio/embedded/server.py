@@ -154,6 +154,9 @@ class EmbeddedRedis:
             ) from None
         finally:
             if lock >= 0:
+                # Closing ends no lock that a process has, too, which was forked meanwhile.
+                with contextlib.suppress(OSError):
+                    fcntl.flock(lock, fcntl.LOCK_UN)
                 os.close(lock)
 
     def _users(self) -> list[tuple[int, str, str]]:
