@@ -152,11 +152,20 @@ class SharedFile:
         self.path = target
 
     def remove(self) -> None:
-        """Delete the file."""
+        """Delete the file, if nobody else did."""
         if sys.platform == "win32":
             self.close()
-        self.path.unlink()
-        sync_folder(self.path.parent)
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+            sync_folder(self.path.parent)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether somebody removed the file, or put another in its place: what we write is lost when we end."""
+        try:
+            return not os.path.samestat(self.path.stat(), os.fstat(self._fd))
+        except FileNotFoundError:
+            return True
 
     def close(self) -> None:
         """Close the file; on POSIX this ends the lock."""
