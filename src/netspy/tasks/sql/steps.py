@@ -53,7 +53,7 @@ class SqlSteps:
             read_timeout=read_timeout,
             lock_timeout=_FILE_LOCK_S if self.address.kind == "sqlite" else _ROW_LOCK_S,
         )
-        self._tell = tell
+        self.tell = tell
         self._outage = OutageWatch(
             self._on_outage, first_s=_FIRST_WAIT_S, excused=0, told_after_s=_TOLD_AFTER_S
         )
@@ -105,7 +105,7 @@ class SqlSteps:
                     "correct the address"
                 ) from trouble
             if self._outage.told and not told:
-                self._tell(f"{self.address.shown} can't be used now, it is tried again: {one_line(trouble)}")
+                self.tell(f"{self.address.shown} can't be used now, it is tried again: {one_line(trouble)}")
             if closing.wait(wait_s):
                 raise StoreUnavailableError(
                     f"{self.address.shown} is away and not waited for any more: {one_line(trouble)}"
@@ -113,7 +113,7 @@ class SqlSteps:
 
     def _on_outage(self, away: bool, _for_s: float) -> None:
         if not away:
-            self._tell(f"{self.address.shown} can be used again")
+            self.tell(f"{self.address.shown} can be used again")
 
     def give_up_waiting(self) -> None:
         """From now on a step that meets passing trouble is not tried again."""
