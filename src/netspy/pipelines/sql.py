@@ -139,7 +139,7 @@ class SqlPipeline(BasePipeline):
         columns, rows = as_sheet(table, items)
         key = self.conflict_target() or self._keys.get(table, ())
         target, shapes, failed = self._prepare(table, columns, rows, key)
-        into = _Into(target, self.on_conflict(), self._check_key(target, key))
+        into = _Into(target, self.on_conflict(), self._check_key(target, key, shapes))
         shapes = _arrange(shapes, target, into.key or next(iter(target.keys), ()), target.keys)
         for shape in shapes:
             self._too_big(shape, failed)
@@ -244,7 +244,30 @@ class SqlPipeline(BasePipeline):
         except Exception as error:
             self._raise(error)
 
-    def _check_key(self, target: Table, key: tuple[str, ...]) -> tuple[str, ...] | None:
+    def _say_nulls(self, target: Table, key: tuple[str, ...], shapes: Sequence[Shape]) -> None:
+        """Tell once that rows with a NULL in their key are not kept unique."""
+        if any(set(key) == set(one) for one in target.null_keys):
+            return
+        for name in key:
+            column = target.column(name)
+            if column is None or not column.nullable:
+                continue
+            for shape in shapes:
+                at = shape.columns.index(name) if name in shape.columns else None
+                lacks = (
+                    not column.filled if at is None else any(line.values[at] is None for line in shape.lines)
+                )
+                if lacks and shape.lines:
+                    self._tables.say_once(
+                        (target.name, "nulls", *key),
+                        f"table {target.name!r}: a row has no {name!r}, a part of its key {list(key)}. A NULL equals nothing, so "
+                        "such a row is always new, and one that is delivered twice is there twice",
+                    )
+                    return
+
+    def _check_key(
+        self, target: Table, key: tuple[str, ...], shapes: Sequence[Shape]
+    ) -> tuple[str, ...] | None:
         """The columns of `key` when the table keeps them unique, else None, which is told once."""
         if not key:
             return None
@@ -254,9 +277,11 @@ class SqlPipeline(BasePipeline):
             if any(column is not None and column.folds for column in found):
                 self._tables.say_once(
                     (target.name, "folds", *key),
-                    f"table {target.name!r} takes keys {list(key)} for equal that differ only in case (its collation is a "
-                    "_ci one): of such rows one is kept; give the columns a _bin collation if they are different",
+                    f"table {target.name!r} takes keys {list(key)} for equal that differ only in case, accents or the like "
+                    "(by the collation of its columns): of such rows one is kept; give the columns a binary collation if they "
+                    "are different",
                 )
+            self._say_nulls(target, names, shapes)
             return names
         if self.conflict_target():
             raise ItemError(
@@ -306,7 +331,8 @@ class SqlPipeline(BasePipeline):
             return None
         if into.key:
             return into.key
-        if self._dialect.kind == "mysql" or into.action == "nothing":
+        any_key = into.action == "nothing" and not into.table.deferred
+        if self._dialect.kind == "mysql" or any_key:
             return ()
         return next((key for key in into.table.keys if set(key) <= set(columns)), None)
 
@@ -344,12 +370,12 @@ class SqlPipeline(BasePipeline):
 def _arrange(
     shapes: list[Shape], table: Table, key: Sequence[str], unique: Sequence[Sequence[str]]
 ) -> list[Shape]:
-    """The rows as they came where a later one may meet an earlier one, else by their key.
+    """The rows as they came where a later one may be an earlier one to the database, else by their key.
 
-    A table that counts its rows counts them as they came, and SQLite locks no rows.
+    A table that counts its rows counts them as they came. SQLite locks no rows, and converts values as it likes.
     """
-    if repeats(shapes, unique):
+    if table.kind == "sqlite" or repeats(shapes, table, unique):
         return in_order(shapes)
-    if not key or table.kind == "sqlite" or any(column.counter for column in table.columns.values()):
+    if not key or any(column.counter for column in table.columns.values()):
         return shapes
-    return [by_key(shape, key) for shape in shapes]
+    return [by_key(shape, table, key) for shape in shapes]

@@ -28,7 +28,7 @@ from netspy.pipelines.relational.sqlite_schema import (
     would_change,
 )
 from netspy.pipelines.values import as_sheet
-from netspy.sqlio.sqlite_file import connect
+from netspy.sqlio.sqlite_file import connect, has_other_collation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -87,6 +87,7 @@ class SqlitePipeline(BasePipeline):
     def open(self) -> None:
         """Connect, making the folder and the file. Raises OSError, sqlite3.Error."""
         self._keys: dict[str, tuple[str, ...]] = {}
+        self._told_null: set[str] = set()
         self._forget()
         self._connect()
 
@@ -109,6 +110,7 @@ class SqlitePipeline(BasePipeline):
             keys = [target.columns[fold(k)].name for k in unique]
             if keys and fold(table) not in self._indexed:
                 self._index(db, target, keys)
+            self._say_null(target, unique, rows)
             for shape, same in groupby(rows, key=tuple):
                 found = _columns(target, shape)
                 values = [_parameters(target, found, row.values()) for row in same]
@@ -152,6 +154,23 @@ class SqlitePipeline(BasePipeline):
         if self._db is not None:
             self._db.close()
             self._db = None
+
+    def _say_null(self, target: Table, key: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+        """Tell once for each table that rows with a NULL in their key are not kept unique."""
+        if fold(target.name) in self._told_null:
+            return
+        lacking = next((name for name in key for row in rows if row.get(name) is None), None)
+        if lacking is not None:
+            self._told_null.add(fold(target.name))
+            from loguru import logger
+
+            logger.warning(
+                "SQLite table {}: a row has no {!r}, a part of its key {}. A NULL equals nothing, so such a row is always new, "
+                "and one that is delivered twice is there twice",
+                target.name,
+                lacking,
+                list(key),
+            )
 
     # connection
 
@@ -305,11 +324,13 @@ class SqlitePipeline(BasePipeline):
         if {fold(n) for (n,) in primary} == wanted:
             return
         uniques = db.execute(
-            'SELECT name FROM pragma_index_list(?) WHERE "unique" AND NOT partial', (table.name,)
+            "SELECT l.name, i.sql, t.sql FROM pragma_index_list(?) l JOIN sqlite_master i ON i.name = l.name "
+            'JOIN sqlite_master t ON t.name = i.tbl_name WHERE l."unique" AND NOT l.partial',
+            (table.name,),
         ).fetchall()
-        for (index,) in uniques:
+        for index, index_sql, table_sql in uniques:
             parts = db.execute("SELECT name FROM pragma_index_info(?)", (index,)).fetchall()
-            if {fold(n or "") for (n,) in parts} == wanted:
+            if {fold(n or "") for (n,) in parts} == wanted and not has_other_collation(index_sql, table_sql):
                 return
         digest = hashlib.blake2b("\0".join([table.name, *keys]).encode("utf-8"), digest_size=6).hexdigest()
         try:

@@ -1,10 +1,21 @@
 """A SQLite file that several processes write: how it is opened."""
 
+import re
 import sqlite3
 import time
 from pathlib import Path
 
 _PAUSES_S = (0.002, 0.005, 0.01, 0.02, 0.05)
+
+
+_COLLATE = re.compile(r"(?i)\bcollate\s+[\"'`\[]?(\w+)")
+
+
+def has_other_collation(index_sql: str | None, table_sql: str) -> bool:
+    """Whether an index compares its columns otherwise than the table does: then no upsert can go by it."""
+    wanted = {name.lower() for name in _COLLATE.findall(index_sql or "")}
+    there = {name.lower() for name in _COLLATE.findall(table_sql)} or {"binary"}
+    return not wanted <= there
 
 
 def connect(path: str | Path, patience: float) -> sqlite3.Connection:

@@ -16,6 +16,7 @@ from netspy.pipelines.relational import tables as sql_tables
 from netspy.pipelines.relational.plan import Line, Shape, chunks, in_order, packet_bytes, repeats
 from netspy.pipelines.sql import SqlPipeline, SqlTroubleError
 from netspy.settings import Settings
+from netspy.sqlio.reflection import Column, Table
 
 
 @pytest.fixture
@@ -485,11 +486,13 @@ def test_a_wrong_address_or_a_missing_driver_stops_the_start(monkeypatch):
 def test_rows_of_several_shapes_keep_their_order_only_where_it_matters():
     one = Shape(("id", "a"), [Line(0, (1, 1)), Line(2, (3, 1))])
     two = Shape(("id", "b"), [Line(1, (2, 1)), Line(3, (4, 1))])
-    assert not repeats([one, two], [("id",)])
-    assert repeats([one, two], [("a",)])
-    assert not repeats([one, two], [("missing",)])
-    assert repeats([Shape(("k",), [Line(0, ("A ",)), Line(1, ("a",))])], [("k",)])
-    assert not repeats([Shape(("k",), [Line(0, (None,)), Line(1, (None,))])], [("k",)])
+    table = Table("t", {name: Column(name, "integer", "INT") for name in ("id", "a", "b")})
+    assert not repeats([one, two], table, [("id",)])
+    assert repeats([one, two], table, [("a",)])
+    assert not repeats([one, two], table, [("missing",)])
+    text = Table("t", {"k": Column("k", "text", "TEXT", folds=True, collation="utf8mb4_general_ci")})
+    assert repeats([Shape(("k",), [Line(0, ("A ",)), Line(1, ("a",))])], text, [("k",)])
+    assert not repeats([Shape(("k",), [Line(0, (None,)), Line(1, (None,))])], text, [("k",)])
     assert [(s.columns, [line.place for line in s.lines]) for s in in_order([one, two])] == [
         (("id", "a"), [0]),
         (("id", "b"), [1]),
