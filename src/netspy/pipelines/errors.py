@@ -29,7 +29,7 @@ _PASSING = frozenset(
     if hasattr(errno, name)
 )  # fmt: skip
 _LASTING = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
+    {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
 )
 _CODE = (TypeError, AttributeError, NameError, ImportError, ItemError, NotImplementedError, ConfigError)
 _STATEMENT = re.compile(
@@ -57,6 +57,8 @@ def rows_fault(error: BaseException) -> bool:
     """Whether the same rows would fail again: an ItemError, a driver's word for it (PEP 249), or a store that is unusable."""
     if isinstance(error, UnavailableError):
         return isinstance(error, UnusableError) or _lasting(error.__cause__)
+    if _lasting(error):
+        return True
     return isinstance(error, ItemError | NotImplementedError) or _has_name(error, _ROWS)
 
 
@@ -86,7 +88,7 @@ def store_away(error: BaseException) -> bool:
 
 
 def _lasting(cause: BaseException | None) -> bool:
-    """Whether an error out of `open` stays until a person mends its cause."""
+    """Whether it stays until a person mends its cause: a wrong path, a missing permission, a wrong setting."""
     return isinstance(cause, UnusableError | ConfigError) or (
         isinstance(cause, OSError) and cause.errno in _LASTING
     )

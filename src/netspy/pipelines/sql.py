@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from netspy.errors import ConfigError, ItemError, PipelineError, RowsFailedError
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.errors import UnavailableError
+from netspy.pipelines.errors import UnavailableError, UnusableError
 from netspy.pipelines.relational.lossy import lossy_column
 from netspy.pipelines.relational.plan import Shape, by_key, chars, chunks, in_order, packet_bytes, repeats
 from netspy.pipelines.relational.rows import bound_rows
@@ -16,6 +16,7 @@ from netspy.sqlio import errors as sql_errors
 from netspy.sqlio.address import read_url
 from netspy.sqlio.dialects import dialect_of
 from netspy.sqlio.engine import make_engine, need_driver
+from netspy.sqlio.sqlite_file import why_unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,7 +106,9 @@ class SqlPipeline(BasePipeline):
         return self.address().shown
 
     def open(self) -> None:
-        """Connect. Raises ConfigError for a wrong address, SqlTroubleError when the server can't be reached."""
+        """Connect. Raises ConfigError for a wrong address, UnusableError for a wrong password, a database that isn't there or
+        a file that is none, SqlTroubleError when the server can't be reached.
+        """
         self.close()
         address = self.address()
         engine = make_engine(address, pool_size=self.connections())
@@ -117,6 +120,8 @@ class SqlPipeline(BasePipeline):
                     self._packet = int(connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one())
         except Exception as error:
             engine.dispose()
+            if sql_errors.login_error(error):
+                raise UnusableError(f"{address.shown}: {sql_errors.one_line(error)}") from None
             self._raise(error, f"{address.shown}: ")
         self._engine = engine
         self._tables = Tables(engine, self._dialect, self.settings)
@@ -350,6 +355,11 @@ class SqlPipeline(BasePipeline):
         if isinstance(error, ConfigError | PipelineError | ItemError):
             raise error
         line = sql_errors.one_line(error)
+        address = self.address()
+        if address.kind == "sqlite" and (
+            why := why_unusable(address.database, sql_errors.driver_error(error))
+        ):
+            raise UnusableError(why) from None
         if sql_errors.locked(error):
             raise UnavailableError(f"{where}{line}") from None  # fewer rows would wait as long
         away = sql_errors.login_error(error) or (

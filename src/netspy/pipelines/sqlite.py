@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ItemError
 from netspy.pipelines.base import BasePipeline
+from netspy.pipelines.errors import UnusableError
 from netspy.pipelines.relational.sqlite_schema import (
     OWN_MARK,
     Column,
@@ -28,7 +29,7 @@ from netspy.pipelines.relational.sqlite_schema import (
     would_change,
 )
 from netspy.pipelines.values import as_sheet
-from netspy.sqlio.sqlite_file import connect, has_other_collation
+from netspy.sqlio.sqlite_file import connect, has_other_collation, why_unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,11 +43,9 @@ _PASSING = frozenset(
         sqlite3.SQLITE_NOMEM,
         sqlite3.SQLITE_READONLY,
         sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_PROTOCOL,
-        sqlite3.SQLITE_NOTADB,
     }
 )
 
@@ -85,7 +84,7 @@ class SqlitePipeline(BasePipeline):
         return self.path or Path(self.settings.SQLITE_PATH)
 
     def open(self) -> None:
-        """Connect, making the folder and the file. Raises OSError, sqlite3.Error."""
+        """Connect, making the folder and the file. Raises OSError, sqlite3.Error, UnusableError (no database, a folder)."""
         self._keys: dict[str, tuple[str, ...]] = {}
         self._told_null: set[str] = set()
         self._forget()
@@ -184,7 +183,11 @@ class SqlitePipeline(BasePipeline):
         self._forget()
         path = self._file_path
         path.parent.mkdir(parents=True, exist_ok=True)
-        db = connect(path, _BUSY_S)
+        try:
+            db = connect(path, _BUSY_S)
+        except sqlite3.Error as error:
+            self._check_file(error)
+            raise
         try:
             # Remaking a table must not stumble over the views that the user has on it.
             db.execute("PRAGMA legacy_alter_table=ON")
@@ -194,6 +197,11 @@ class SqlitePipeline(BasePipeline):
             raise
         self._db = db
         return db
+
+    def _check_file(self, error: BaseException) -> None:
+        """Raises UnusableError when the error says that no waiting for the file helps."""
+        if isinstance(error, sqlite3.Error) and (why := why_unusable(self._file_path, error)):
+            raise UnusableError(why) from error
 
     def _connection(self) -> sqlite3.Connection:
         """The connection; a new one when the file was moved or deleted, since rows would go to the lost
@@ -221,6 +229,7 @@ class SqlitePipeline(BasePipeline):
             if db.in_transaction:
                 with suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
+            self._check_file(error)
             if (
                 isinstance(error, sqlite3.Error)
                 and getattr(error, "sqlite_errorcode", 1) & 0xFF not in _PASSING

@@ -9,6 +9,7 @@ import pytest
 from sql_rig import Database, pipeline
 
 from netspy.errors import ConfigError, ItemError, MissingExtraError, RowsFailedError
+from netspy.pipelines.errors import UnusableError, store_away
 from netspy.pipelines.loader import load_pipelines
 from netspy.pipelines.mysql import MysqlPipeline
 from netspy.pipelines.postgres import PostgresPipeline
@@ -249,7 +250,7 @@ def test_field_names_without_end_do_not_fill_the_log(sqlite_url, said, monkeypat
     db.engine.dispose()
 
 
-def test_a_missing_privilege_is_no_outage_and_a_wrong_password_is_one(mariadb, maria):
+def test_a_missing_privilege_and_a_wrong_password_are_no_outage(mariadb, maria):
     maria.run("CREATE TABLE t (id INT PRIMARY KEY)")
     name = maria.url.rpartition("/")[2]
     mariadb.execute("CREATE OR REPLACE USER 'reader'@'%' IDENTIFIED BY 'pw'")
@@ -260,9 +261,9 @@ def test_a_missing_privilege_is_no_outage_and_a_wrong_password_is_one(mariadb, m
             made.save_items("t", [{"id": 1}])
         assert made.is_away(caught.value) is False
     [made] = load_pipelines([SqlPipeline(url.format("wrong-word"))], Settings())
-    with pytest.raises(SqlTroubleError, match="denied") as caught:
+    with pytest.raises(UnusableError, match="denied") as caught:
         made.open()
-    assert made.is_away(caught.value) is True
+    assert not store_away(caught.value)
     assert "wrong-word" not in str(caught.value)
 
 

@@ -10,7 +10,8 @@ from netspy.policy.outage import OutageWatch
 from netspy.sqlio.address import SqlAddress, read_url
 from netspy.sqlio.dialects import Dialect, dialect_of
 from netspy.sqlio.engine import make_engine
-from netspy.sqlio.errors import one_line, schema_error, setup_error, transient
+from netspy.sqlio.errors import driver_error, one_line, schema_error, setup_error, transient
+from netspy.sqlio.sqlite_file import why_unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -91,6 +92,9 @@ class SqlSteps:
             else:
                 self._outage.answered()
                 return result
+            sqlite = self.address.kind == "sqlite"
+            if sqlite and (why := why_unusable(self.address.database, driver_error(trouble))):
+                raise ConfigError(f"{self.address.shown}: {why}") from trouble
             if setup_error(trouble) or schema_error(trouble):
                 raise ConfigError(f"{self.address.shown}: {one_line(trouble)}") from trouble
             if not transient(trouble):
