@@ -47,6 +47,9 @@ _PASSING = frozenset(
     )
     if hasattr(errno, name)
 )  # fmt: skip
+_LASTING = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
+)
 _CODE = (TypeError, AttributeError, NameError, ImportError, ItemError, NotImplementedError, ConfigError)
 _STATEMENT = re.compile(
     r"no such |near |table |too many |duplicate column|has no column"
@@ -62,9 +65,18 @@ class UnavailableError(PipelineError):
     """
 
 
+class UnusableError(UnavailableError):
+    """The store can't be used as it is, and waiting doesn't mend that: a file of another kind, for instance.
+
+    All rows fail at once: no second try, and no part of the batch alone.
+    """
+
+
 def rows_fault(error: BaseException) -> bool:
-    """Whether the same rows would fail again: an ItemError, or a driver's word for it (PEP 249)."""
-    if isinstance(error, ItemError | NotImplementedError):
+    """Whether the same rows would fail again: an ItemError, a driver's word for it (PEP 249), or a store that is unusable."""
+    if isinstance(error, UnavailableError):
+        return isinstance(error, UnusableError) or _lasting(error.__cause__)
+    if _lasting(error) or isinstance(error, ItemError | NotImplementedError):
         return True
     return sql.data_error(error) if _has_code(error) else _has_name(error, _ROWS)
 
@@ -74,7 +86,11 @@ def store_away(error: BaseException) -> bool:
 
     An error of a kind that is not known isn't: it may be a mistake in a pipeline, and no crawl waits for that.
     """
+    if isinstance(error, UnusableError):
+        return False
     if isinstance(error, UnavailableError):
+        if isinstance(error.__cause__, UnusableError):
+            return False
         if error.__cause__ is None:
             return True  # a call ran out of time
         error = error.__cause__
@@ -106,6 +122,13 @@ def may_be_the_row(error: BaseException) -> bool:
         return isinstance(error, ConnectionError)
     from_database = _has_code(error) or isinstance(sql.driver_error(error), sqlite3.Error)
     return sql.connection_lost(error) if from_database else True
+
+
+def _lasting(cause: BaseException | None) -> bool:
+    """Whether it stays until a person mends its cause: a wrong path, a missing permission, a wrong setting."""
+    return isinstance(cause, UnusableError | ConfigError) or (
+        isinstance(cause, OSError) and cause.errno in _LASTING
+    )
 
 
 def text_of(error: BaseException) -> str:

@@ -69,8 +69,8 @@ class FilesPipeline(BasePipeline):
     """Downloads the URLs in the item's `file_urls`, and sets its `files` before the other pipelines store it.
 
     `files` has an entry for each URL, in their order: `url`, `key` (the name in FILES_STORE), `size` (bytes), `sha256`
-    and `content_type`; or `url` and `error`. The key is made of the content, so the same file is stored once; a URL
-    whose file is there is not fetched again for FILES_EXPIRE.
+    and `content_type`; or `url` and `error`. The key is made of the content and the ending of its URL, so the same
+    file is stored once for each ending; a URL whose file is there is not fetched again for FILES_EXPIRE.
 
     Bodies go to the disk piece by piece, and from there to the store. Downloads are made as those of pages: proxies,
     certificates, redirects and BLOCK_PRIVATE_ADDRESSES included; at most FILES_PER_HOST at a time from one host, with
@@ -246,7 +246,7 @@ class FilesPipeline(BasePipeline):
             await asyncio.sleep(retry_delay_s(tries, self.settings, jitter=random.random(), asked_s=asked_s))
 
     async def _download(self, url: str, request: Request, item: Mapping[str, Any]) -> dict[str, Any]:
-        incoming = self._store.incoming()
+        incoming = await self._threads.call(self._store.incoming)
         try:
             response, size, sha256 = await self._received(request, incoming)
             self._accept(response)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from netspy.errors import ConfigError, ItemError, PipelineError, RowsFailedError
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.errors import UnavailableError
+from netspy.pipelines.errors import UnavailableError, UnusableError
 from netspy.pipelines.relational.lossy import lossy_column
 from netspy.pipelines.relational.plan import Shape, by_key, chars, chunks, in_order, packet_bytes, repeats
 from netspy.pipelines.relational.rows import bound_rows
@@ -16,6 +16,7 @@ from netspy.sqlio import errors as sql_errors
 from netspy.sqlio.address import read_url
 from netspy.sqlio.dialects import dialect_of
 from netspy.sqlio.engine import make_engine, need_driver
+from netspy.sqlio.sqlite_file import why_unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,7 +106,9 @@ class SqlPipeline(BasePipeline):
         return self.address().shown
 
     def open(self) -> None:
-        """Connect. Raises ConfigError for a wrong address, SqlTroubleError when the server can't be reached."""
+        """Connect. Raises ConfigError for a wrong address, UnusableError for a wrong password, a database that isn't there or
+        a file that is none, SqlTroubleError when the server can't be reached.
+        """
         self.close()
         address = self.address()
         engine = make_engine(address, pool_size=self.connections())
@@ -117,6 +120,8 @@ class SqlPipeline(BasePipeline):
                     self._packet = int(connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one())
         except Exception as error:
             engine.dispose()
+            if sql_errors.login_error(error):
+                raise UnusableError(f"{address.shown}: {sql_errors.one_line(error)}") from None
             self._raise(error, f"{address.shown}: ")
         self._engine = engine
         self._tables = Tables(engine, self._dialect, self.settings)
@@ -139,7 +144,7 @@ class SqlPipeline(BasePipeline):
         columns, rows = as_sheet(table, items)
         key = self.conflict_target() or self._keys.get(table, ())
         target, shapes, failed = self._prepare(table, columns, rows, key)
-        into = _Into(target, self.on_conflict(), self._check_key(target, key))
+        into = _Into(target, self.on_conflict(), self._check_key(target, key, shapes))
         shapes = _arrange(shapes, target, into.key or next(iter(target.keys), ()), target.keys)
         for shape in shapes:
             self._too_big(shape, failed)
@@ -244,7 +249,30 @@ class SqlPipeline(BasePipeline):
         except Exception as error:
             self._raise(error)
 
-    def _check_key(self, target: Table, key: tuple[str, ...]) -> tuple[str, ...] | None:
+    def _say_nulls(self, target: Table, key: tuple[str, ...], shapes: Sequence[Shape]) -> None:
+        """Tell once that rows with a NULL in their key are not kept unique."""
+        if any(set(key) == set(one) for one in target.null_keys):
+            return
+        for name in key:
+            column = target.column(name)
+            if column is None or not column.nullable:
+                continue
+            for shape in shapes:
+                at = shape.columns.index(name) if name in shape.columns else None
+                lacks = (
+                    not column.filled if at is None else any(line.values[at] is None for line in shape.lines)
+                )
+                if lacks and shape.lines:
+                    self._tables.say_once(
+                        (target.name, "nulls", *key),
+                        f"table {target.name!r}: a row has no {name!r}, a part of its key {list(key)}. A NULL equals nothing, so "
+                        "such a row is always new, and one that is delivered twice is there twice",
+                    )
+                    return
+
+    def _check_key(
+        self, target: Table, key: tuple[str, ...], shapes: Sequence[Shape]
+    ) -> tuple[str, ...] | None:
         """The columns of `key` when the table keeps them unique, else None, which is told once."""
         if not key:
             return None
@@ -254,9 +282,11 @@ class SqlPipeline(BasePipeline):
             if any(column is not None and column.folds for column in found):
                 self._tables.say_once(
                     (target.name, "folds", *key),
-                    f"table {target.name!r} takes keys {list(key)} for equal that differ only in case (its collation is a "
-                    "_ci one): of such rows one is kept; give the columns a _bin collation if they are different",
+                    f"table {target.name!r} takes keys {list(key)} for equal that differ only in case, accents or the like "
+                    "(by the collation of its columns): of such rows one is kept; give the columns a binary collation if they "
+                    "are different",
                 )
+            self._say_nulls(target, names, shapes)
             return names
         if self.conflict_target():
             raise ItemError(
@@ -306,7 +336,8 @@ class SqlPipeline(BasePipeline):
             return None
         if into.key:
             return into.key
-        if self._dialect.kind == "mysql" or into.action == "nothing":
+        any_key = into.action == "nothing" and not into.table.deferred
+        if self._dialect.kind == "mysql" or any_key:
             return ()
         return next((key for key in into.table.keys if set(key) <= set(columns)), None)
 
@@ -324,6 +355,11 @@ class SqlPipeline(BasePipeline):
         if isinstance(error, ConfigError | PipelineError | ItemError):
             raise error
         line = sql_errors.one_line(error)
+        address = self.address()
+        if address.kind == "sqlite" and (
+            why := why_unusable(address.database, sql_errors.driver_error(error))
+        ):
+            raise UnusableError(why) from None
         if sql_errors.locked(error):
             raise UnavailableError(f"{where}{line}") from None  # fewer rows would wait as long
         away = sql_errors.login_error(error) or (
@@ -344,12 +380,12 @@ class SqlPipeline(BasePipeline):
 def _arrange(
     shapes: list[Shape], table: Table, key: Sequence[str], unique: Sequence[Sequence[str]]
 ) -> list[Shape]:
-    """The rows as they came where a later one may meet an earlier one, else by their key.
+    """The rows as they came where a later one may be an earlier one to the database, else by their key.
 
-    A table that counts its rows counts them as they came, and SQLite locks no rows.
+    A table that counts its rows counts them as they came. SQLite locks no rows, and converts values as it likes.
     """
-    if repeats(shapes, unique):
+    if table.kind == "sqlite" or repeats(shapes, table, unique):
         return in_order(shapes)
-    if not key or table.kind == "sqlite" or any(column.counter for column in table.columns.values()):
+    if not key or any(column.counter for column in table.columns.values()):
         return shapes
-    return [by_key(shape, key) for shape in shapes]
+    return [by_key(shape, table, key) for shape in shapes]

@@ -64,12 +64,10 @@ _SQLITE_TRANSIENT = frozenset(
         sqlite3.SQLITE_READONLY,
         sqlite3.SQLITE_INTERRUPT,
         sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_PROTOCOL,
         sqlite3.SQLITE_SCHEMA,
-        sqlite3.SQLITE_NOTADB,
     }
 )
 _SQLITE_DATA = frozenset(

@@ -11,7 +11,8 @@ from netspy.errors import NetspyError, PipelineError
 from netspy.messages.row import DeadRow
 from netspy.pipelines.dead_letters.records import line_of, parse_record
 from netspy.pipelines.dead_letters.replay import Replayed, Writer, replay
-from netspy.pipelines.local.shared_file import SharedFile, end_of_last_line, locked
+from netspy.pipelines.local.json_lines import ended
+from netspy.pipelines.local.shared_file import SharedFile, locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -74,10 +75,7 @@ class DeadLetterFile:
 
     def _append(self, data: bytes) -> None:
         with locked(self.path) as file:
-            if end := file.size():
-                whole = end_of_last_line(file)
-                if whole < end:
-                    file.cut(whole)
+            self._whole(file)
             file.append(data)
 
     def _claim(self, stack: ExitStack) -> SharedFile | None:
@@ -117,9 +115,13 @@ class DeadLetterFile:
 
     @staticmethod
     def _whole(file: SharedFile) -> None:
-        end = end_of_last_line(file)
-        if end < file.size():
-            file.cut(end)
+        """Cut a torn last line; end any other, also one that a hand has changed."""
+        try:
+            before = ended(file)
+        except ValueError:
+            before = b"\n"
+        if before:
+            file.append(before)
 
 
 class ClaimedFile:

@@ -69,10 +69,16 @@ class SharedFile:
         os.lseek(self._fd, offset, os.SEEK_SET)
         write_all(self._fd, data)
 
-    def append(self, data: bytes) -> None:
-        """All of `data` on the disk, or (with the OSError that says why) nothing of it in the file."""
+    def append(self, data: bytes, *, marked: bool = False) -> None:
+        """All of `data` on the disk, or (with the OSError that says why) nothing of it in the file.
+
+        `marked`: when the process ends in between, `torn_after` tells of it.
+        """
         size = self.size()
         try:
+            if marked:
+                with suppress(PermissionError):  # of the folder; the file itself may be written
+                    self._mark.write_text(f"{self.identity} {size}", encoding="ascii")
             os.lseek(self._fd, size, os.SEEK_SET)
             write_all(self._fd, data)
             _sync(self._fd)
@@ -80,8 +86,28 @@ class SharedFile:
             with suppress(OSError):
                 os.ftruncate(self._fd, size)
             raise
+        finally:
+            if marked:
+                self._unmark()
         if size == 0:
             sync_folder(self.path.parent)
+
+    @property
+    def _mark(self) -> Path:
+        """Is there only while an append goes on, and says where in which file that began."""
+        return self.path.with_name(f"{self.path.name}.writing")
+
+    def _unmark(self) -> None:
+        with suppress(OSError):
+            self._mark.unlink(missing_ok=True)
+
+    def torn_after(self, end: int) -> bool:
+        """Whether what stands behind `end` is what an append of ours could not finish, and not somebody else's."""
+        try:
+            identity, _, began = self._mark.read_text(encoding="ascii").rpartition(" ")
+        except (OSError, UnicodeDecodeError):
+            return False
+        return identity == str(self.identity) and began.isdigit() and int(began) <= end
 
     def cut(self, end: int) -> None:
         """Move what stands after `end` (a record torn by a crash) to `<file>.torn`, and say so in the log."""
@@ -96,6 +122,7 @@ class SharedFile:
         finally:
             os.close(fd)
         os.ftruncate(self._fd, end)
+        self._unmark()
         from loguru import logger
 
         logger.warning(
@@ -125,11 +152,20 @@ class SharedFile:
         self.path = target
 
     def remove(self) -> None:
-        """Delete the file."""
+        """Delete the file, if nobody else did."""
         if sys.platform == "win32":
             self.close()
-        self.path.unlink()
-        sync_folder(self.path.parent)
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+            sync_folder(self.path.parent)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether somebody removed the file, or put another in its place: what we write is lost when we end."""
+        try:
+            return not os.path.samestat(self.path.stat(), os.fstat(self._fd))
+        except FileNotFoundError:
+            return True
 
     def close(self) -> None:
         """Close the file; on POSIX this ends the lock."""
