@@ -126,6 +126,7 @@ class SqlPipeline(BasePipeline):
         self._engine = engine
         self._tables = Tables(engine, self._dialect, self.settings)
         self._keys: dict[str, tuple[str, ...]] = {}
+        self._left_alone: dict[str, int] = {}
         self._told: set[tuple[str, str]] = (
             set()
         )  # columns that drop a part of a value, and of which that was said
@@ -149,11 +150,13 @@ class SqlPipeline(BasePipeline):
         for shape in shapes:
             self._too_big(shape, failed)
 
+        left: list[int] = []
+
         def store(connection: Connection) -> None:
-            for shape in shapes:
-                self._insert(connection, into, shape)
+            left[:] = [self._insert(connection, into, shape) for shape in shapes]
 
         self._transaction(store)
+        self._note_left_alone(target, sum(left))
         if failed:
             raise RowsFailedError(failed)
         return True
@@ -199,6 +202,10 @@ class SqlPipeline(BasePipeline):
 
     def close(self) -> None:
         """Close the connections."""
+        for table, number in getattr(self, "_left_alone", {}).items():
+            self.logger.info(
+                "table {!r}: {} row(s) were there already and stayed as they were", table, number
+            )
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
@@ -313,22 +320,54 @@ class SqlPipeline(BasePipeline):
                     f"the row takes {size:,} bytes, over the server's max_allowed_packet of {self._packet:,}"
                 )
 
-    def _insert(self, connection: Connection, into: _Into, shape: Shape) -> None:
+    def _insert(self, connection: Connection, into: _Into, shape: Shape) -> int:
+        """Write the rows; how many were left out because the table has them, where nothing is done about these."""
         dialect, columns = self._dialect, shape.columns
         if not shape.lines:
-            return
+            return 0
         by = self._conflict(into, columns)
         tail = "" if by is None else dialect.on_conflict(columns, by, into.action)
         name = dialect.quote(into.table.name)
         if dialect.kind != "mysql":
             # One prepared statement; psycopg sends its rows without waiting for each answer.
             sql = dialect.insert(name, columns) + tail
-            connection.exec_driver_sql(sql, [line.values for line in shape.lines])
-            return
+            done = connection.exec_driver_sql(sql, [line.values for line in shape.lines])
+            counts = into.action == "nothing" and done.rowcount >= 0
+            return max(0, len(shape.lines) - done.rowcount) if counts else 0
+        known = 0
         limit = min(_MAX_CHARS, self._packet // 5)
         for rows in chunks(shape, max_rows=_MAX_ROWS, max_chars=limit):
+            if into.action == "nothing":
+                known += self._known(connection, into, columns, rows)
             sql = dialect.insert(name, columns, len(rows)) + tail
             connection.exec_driver_sql(sql, tuple(value for row in rows for value in row))
+        return known
+
+    def _known(
+        self, connection: Connection, into: _Into, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> int:
+        """How many of the rows the table has by their key. MySQL itself doesn't tell it of an INSERT that changes nothing."""
+        key = into.key or next((key for key in into.table.keys if set(key) <= set(columns)), None)
+        if not key:
+            return 0
+        dialect = self._dialect
+        at = [columns.index(name) for name in key]
+        one = f"({', '.join([dialect.mark] * len(key))})"
+        names = ", ".join(map(dialect.quote, key))
+        many = ", ".join([one] * len(rows))
+        sql = f"SELECT COUNT(*) FROM {dialect.quote(into.table.name)} WHERE ({names}) IN ({many})"  # noqa: S608 (quoted)
+        return int(connection.exec_driver_sql(sql, tuple(row[n] for row in rows for n in at)).scalar_one())
+
+    def _note_left_alone(self, table: Table, number: int) -> None:
+        if not number:
+            return
+        self._left_alone[table.name] = self._left_alone.get(table.name, 0) + number
+        if self._left_alone[table.name] == number:
+            self.logger.warning(
+                "table {!r}: {} row(s) are there already and stay as they are (conflicts do nothing, by the settings); "
+                "further ones are counted and told at the end",
+                table.name, number,
+            )  # fmt: skip
 
     def _conflict(self, into: _Into, columns: Sequence[str]) -> tuple[str, ...] | None:
         """The key that says that a row of these columns is there; empty: any key of the table; None: there is none."""

@@ -180,6 +180,20 @@ def test_what_happens_to_a_row_that_is_there_is_a_setting(db, action, kept):
     assert db.rows("SELECT * FROM t") == [(1, kept)]
 
 
+def test_rows_that_are_there_and_stay_are_told_of(db, said):
+    """A repeat that is left alone counts as stored: without a word nobody would know that nothing was written."""
+    db.run("CREATE TABLE t (id INTEGER PRIMARY KEY, n INT)")
+    with pipeline(db.url, SQL_ON_CONFLICT="nothing") as made:
+        made.save_items("t", [{"id": n, "n": 1} for n in range(3)])
+        assert not [line for line in said if "stay as they are" in line]
+        for _ in range(2):
+            made.save_items("t", [{"id": n, "n": 2} for n in range(1, 6)])
+    assert [line for line in said if "stay as they are" in line and "2 row(s)" in line]
+    assert len([line for line in said if "stay as they are" in line]) == 1
+    assert [line for line in said if "7 row(s) were there already and stayed as they were" in line]
+    assert db.rows("SELECT COUNT(*) FROM t") == [(6,)]
+
+
 def test_the_mysql_and_postgres_settings_decide_for_their_pipelines(maria, pg):
     for made_by, db, on, off in (
         (MysqlPipeline, maria, {"MYSQL_UPDATE_ON_DUPLICATE": True}, {"MYSQL_UPDATE_ON_DUPLICATE": False}),
