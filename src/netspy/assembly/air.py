@@ -65,19 +65,18 @@ def memory_dedup(settings: Settings, alerts: Alerts) -> dict[str, Any]:
             f"DEDUP_FILTER={kind!r} is for spiders on Redis; an AirSpider deduplicates in its own memory: "
             "leave the setting out, or change the base class to Spider"
         )
-    from netspy.frontier.dedup import IN_PROCESS, FillWatch, bloom_plan, in_process_filter, load_filter
+    from netspy.frontier.dedup import IN_PROCESS, in_process_filter, load_filter
 
     if kind not in IN_PROCESS:
         load_filter(settings)  # raises for a name that is nothing at all
         raise ConfigError(
-            f"DEDUP_FILTER={kind!r}: a filter class is for spiders on Redis; an AirSpider takes auto, lite or bloom"
+            f"DEDUP_FILTER={kind!r}: a filter class is for spiders on Redis; an AirSpider takes auto, lite, memory or bloom"
         )
 
     def report(rate: float) -> None:
         alerts.raise_alert(fill_kind(rate), fill_message(rate, settings))
 
-    watch = FillWatch(bloom_plan(settings).capacity, settings.DEDUP_WARN_FILL_RATE, report)
-    return {"filter_": in_process_filter(settings), "on_fill": watch.seen}
+    return {"dedup": in_process_filter(settings, on_fill=report)}
 
 
 def fill_kind(rate: float) -> str:
