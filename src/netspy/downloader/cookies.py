@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from publicsuffixlist import PublicSuffixList
 
 MAX_PAIR = 4096  # bytes of name and value together (RFC 6265bis 5.6)
 MAX_ATTRIBUTE = 1024  # bytes of one attribute's value (RFC 6265bis 5.6)
@@ -34,7 +37,6 @@ _MONTHS = {
         ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), start=1
     )
 }
-_SHARED_SECOND_LEVEL = frozenset({"ac", "co", "com", "edu", "gob", "gov", "net", "or", "org"})
 
 
 class Cookie:
@@ -194,9 +196,11 @@ def parse(line: bytes, *, host: str, path: str, secure: bool, now: float, create
     elif expires is not None:
         expires = min(expires, now + MAX_AGE)
     domain_given = bool(domain)
-    if domain and domain != host and (is_public_suffix(domain) or not domain_matches(host, domain)):
+    if domain and not domain_matches(host, domain):
         return None
-    host_only = not domain or (domain == host and is_public_suffix(domain))
+    host_only = not domain or _ip_address(domain) is not None or is_public_suffix(domain)
+    if host_only and domain not in {"", host}:
+        return None
     if not own_path.startswith("/"):
         own_path = default_path(path)
     lowered = name.lower()
@@ -245,13 +249,25 @@ def default_path(path: str) -> str:
 
 
 def is_public_suffix(domain: str) -> bool:
-    """Whether many owners share `domain`, so that no cookie may be set for it.
+    """Whether many owners share `domain` (com, co.uk, github.io, localhost), so that a cookie for it is for nobody else.
 
-    A rule instead of the Public Suffix List: a single label (com, localhost), or a category under a country
-    code (co.uk, com.cn).
+    By the Public Suffix List, its private section included; a name of one label is always one. A list that can't be
+    read (no file descriptor is left) makes every domain one: no cookie goes to a neighbour.
     """
-    second, dot, top = domain.rpartition(".")
-    return not dot or (len(top) == 2 and second in _SHARED_SECOND_LEVEL)
+    if "" in domain.removesuffix(".").split("."):
+        return True
+    try:
+        return _public_suffixes().is_public(domain)
+    except OSError:
+        return True
+
+
+@lru_cache(maxsize=1)
+def _public_suffixes() -> PublicSuffixList:
+    """Read when the first cookie comes that names a domain: it takes a fifth of a second."""
+    from publicsuffixlist import PublicSuffixList
+
+    return PublicSuffixList()
 
 
 def parse_date(text: str) -> float | None:
