@@ -11,7 +11,10 @@ import re
 import time
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from netspy.errors import RequestError
+from netspy.messages.pairs import pairs_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -297,11 +300,117 @@ def parse_date(text: str) -> float | None:
         return None
 
 
+class GivenCookie(NamedTuple):
+    """A cookie that a request brings along: `text` is its pair as it stands in the header.
+
+    Without a domain it goes wherever the request goes; "" as path is every path.
+    """
+
+    name: str
+    text: str
+    domain: str = ""
+    path: str = ""
+    host_only: bool = False
+    secure: bool = False
+
+    def goes_to(self, *, host: str, path: str, secure: bool) -> bool:
+        """Whether it is for a URL."""
+        return (
+            (secure or not self.secure)
+            and (not self.path or path_matches(path, self.path))
+            and (
+                not self.domain
+                or self.domain == host
+                or (not self.host_only and domain_matches(host, self.domain))
+            )
+        )
+
+
+_breaks_name = re.compile(r"[=;\x00-\x1f\x7f]").search
+_breaks_value = re.compile(r"[;\x00-\x08\x0a-\x1f\x7f]").search
+_SCOPE = frozenset({"domain", "path", "secure", "hostOnly"})
+_WITHOUT_EFFECT = frozenset(
+    {
+        "httpOnly", "sameSite", "expires", "expiry", "expirationDate", "session", "storeId", "id", "size", "priority",
+        "sameParty", "sourceScheme", "sourcePort", "partitionKey",
+    }
+)  # fmt: skip
+
+
+def given(cookies: Any) -> list[GivenCookie]:
+    """`cookies=` of a request: a mapping, or a list of pairs, or of dicts as browsers, Scrapy and Selenium write them.
+
+    Those have `name`, `value` and, if need be, `domain`, `path`, `secure` and `hostOnly`, which say where the cookie goes.
+    None as value leaves a cookie out. Raises RequestError for anything else, and for what would be other cookies on the
+    wire than it is here: a `;` in a value, `=` or a space around a name, control characters.
+    """
+    if not isinstance(cookies, list | tuple):
+        return [_given(name, value) for name, value in pairs_of(cookies, "cookies") if value is not None]
+    found: list[GivenCookie] = []
+    for one in cookies:
+        if isinstance(one, dict):
+            found += _exported(one)
+        else:
+            found += [_given(name, value) for name, value in pairs_of([one], "cookies") if value is not None]
+    return found
+
+
+def pasted(value: str) -> list[GivenCookie]:
+    """The cookies of a Cookie header, in order; a part without `=` is a cookie without a name."""
+    found = []
+    for part in value.split(";"):
+        text = part.strip(" \t")
+        if text:
+            name, equals, _ = text.partition("=")
+            found.append(GivenCookie(name.rstrip(" \t") if equals else "", text))
+    return found
+
+
+def _given(name: str, value: Any) -> GivenCookie:
+    content = text_of(value, f"the value of the cookie {name!r:.80}")
+    text = content.decode("utf-8", "surrogateescape") if isinstance(content, bytes) else content
+    if _breaks_name(name) or name != name.strip() or (not name and "=" in text):
+        raise RequestError(f"the cookie name {name!r:.80} would be sent as another name or another cookie")
+    if _breaks_value(text):
+        raise RequestError(
+            f"the value of the cookie {name!r:.80} contains ';' or a control character, which would end it; "
+            "encode it, or give the whole header as headers={'Cookie': …}"
+        )
+    return GivenCookie(name, pair(name, text))
+
+
+def _exported(fields: dict[Any, Any]) -> list[GivenCookie]:
+    """A cookie as a dict; none when its value is None."""
+    strange = {str(key) for key in fields} - _SCOPE - _WITHOUT_EFFECT - {"name", "value"}
+    if strange or not isinstance(fields.get("name"), str | bytes) or "value" not in fields:
+        problem = f"unknown keys {sorted(strange)}" if strange else "no name or no value"
+        raise RequestError(
+            f"a dict in cookies= has {problem}; give {{'name': …, 'value': …}}, with domain, path and secure if need be"
+        )
+    domain, path = fields.get("domain") or "", fields.get("path") or ""
+    if not isinstance(domain, str) or not isinstance(path, str):
+        raise RequestError(f"domain and path of the cookie {fields['name']!r:.80} must be text")
+    if fields["value"] is None:
+        return []
+    [(name, value)] = pairs_of({fields["name"]: fields["value"]}, "cookies")
+    return [
+        _given(name, value)._replace(
+            domain=domain.removeprefix(".").lower(),
+            path=path,
+            host_only=bool(fields.get("hostOnly")),
+            secure=bool(fields.get("secure")),
+        )
+    ]
+
+
+def pair(name: str, value: str) -> str:
+    """A cookie as it stands in the header (RFC 6265bis 5.8.3)."""
+    return f"{name}={value}" if name else value
+
+
 def header(pairs: Iterable[tuple[str, str]]) -> bytes:
     """The value of the Cookie header (RFC 6265bis 5.8.3)."""
-    return "; ".join([f"{name}={value}" if name else value for name, value in pairs]).encode(
-        "utf-8", "surrogateescape"
-    )
+    return "; ".join([pair(*one) for one in pairs]).encode("utf-8", "surrogateescape")
 
 
 def readable(text: str) -> str:
