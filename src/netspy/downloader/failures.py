@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from netspy.errors import ContentTypeRejectedError, DownloadError, NetspyError, ResponseTooLargeError
-from netspy.settings import hide_password
+from netspy.settings import without_passwords
 
 if TYPE_CHECKING:
     from netspy.downloader.decoding import BodyError
@@ -121,5 +121,5 @@ def content_type_error(method: str, url: str, content_type: str, allowed: list[s
 
 def describe_request(method: str, url: str) -> str:
     """The request as messages name it: without credentials, and not longer than a line."""
-    shown = hide_password(url)
+    shown = without_passwords(url)
     return f"{method} {shown if len(shown) <= 300 else shown[:297] + '...'}"

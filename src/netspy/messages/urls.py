@@ -22,6 +22,7 @@ from urllib.parse import quote, quote_plus
 
 from netspy.errors import InvalidUrlError, RequestError
 from netspy.messages.pairs import pairs_of, text_of
+from netspy.settings import without_passwords
 
 Ignore = Callable[[str], Any]
 """Tells by its name whether a query parameter is left out of the canonical form; made by `compile_ignore`."""
@@ -57,7 +58,6 @@ _not_in_query = re.compile(r"[^!#-;=?-~]+").sub
 _EDGES = "".join(map(chr, range(0x21)))  # WHATWG: C0 controls and spaces at both ends are not part of the URL
 _INSIDE = dict.fromkeys(map(ord, "\t\n\r"))  # WHATWG: neither are these, anywhere
 _scheme = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):").match
-_password = re.compile(r"(//[^/?#:@]*:)[^/?#]*@").sub
 _SPECIAL = frozenset(
     {"http", "https", "ftp", "file"}
 )  # a link's query takes the page's encoding in these only
@@ -195,8 +195,8 @@ def add_params(url: str, params: Any) -> str:
 
 
 def display_url(url: str) -> str:
-    """A URL fit for messages: quoted, its password hidden, shortened to some 200 characters."""
-    return repr(_password(r"\1***@", url, 1))[:200]
+    """A URL fit for messages: quoted, its password and secret parameters hidden, shortened to some 200 characters."""
+    return repr(without_passwords(url))[:200]
 
 
 def compile_ignore(patterns: Iterable[str]) -> Ignore | None:

@@ -15,13 +15,20 @@ from netspy.settings.loading import (
     project_file,
     read_project,
 )
-from netspy.settings.passwords import display_value, hide_password, is_secret, without_passwords
+from netspy.settings.passwords import (
+    HIDDEN,
+    display_value,
+    hide_password,
+    is_secret,
+    without_passwords,
+)
 from netspy.settings.values import base_type, check_value, from_text, meta, type_name
 
 __all__ = [
     "COMMAND_LINE",
     "DEFAULT_ORIGIN",
     "FIELDS",
+    "HIDDEN",
     "LEGACY",
     "NOT_BUILT",
     "Loaded",
