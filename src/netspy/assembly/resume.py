@@ -23,6 +23,7 @@ from netspy.errors import ConfigError, SerializationError
 from netspy.messages.request import Request
 from netspy.pipelines.local.shared_file import unlock
 from netspy.policy.failed_record import FailedRecord, of_spider, pack_failed, read_failed
+from netspy.private_files import narrow, open_private
 
 if sys.platform != "win32":
     import fcntl
@@ -95,7 +96,7 @@ class FailedFile:
     def _write(self, line: bytes) -> None:
         with self.settled() as path:
             if self._file is None:
-                self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                self._file = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
                 _end_last_line(path)
             written = os.write(self._file, line)
             if written != len(line):
@@ -230,6 +231,8 @@ def claim_dump(path: Path, wanted: Callable[[FailedRecord], bool] | None = None)
     replaying = replaying_path(path)
     torn = 0
     try:
+        for file in (path, replaying, seen_path(path)):
+            narrow(file)
         if path.is_file():
             if replaying.exists():
                 torn += _end_last_line(path)
@@ -266,7 +269,7 @@ def _merge(path: Path, replaying: Path) -> None:
     """Append `path` to `replaying`, but for what a crash has left in both: records that were being put back."""
     known = Counter(_lines(replaying))
     _end_last_line(replaying)
-    with replaying.open("ab") as file:
+    with open(replaying, "ab", opener=open_private) as file:
         for line in _lines(path):
             if known[line] > 0:
                 known[line] -= 1
@@ -297,7 +300,7 @@ def _sort(
         else:
             others.append(line)
     if others:
-        with path.open("ab") as file:
+        with open(path, "ab", opener=open_private) as file:
             file.writelines(others)
             file.flush()
             os.fsync(file.fileno())
@@ -371,7 +374,7 @@ def dump(
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         _end_last_line(path)
-    with path.open("ab") as file:
+    with open(path, "ab", opener=open_private) as file:
         for request, priority in unfinished:
             try:
                 payload = request.pack()
@@ -388,10 +391,9 @@ def dump(
         file.flush()
         os.fsync(file.fileno())
     fresh = seen_path(path).with_suffix(".tmp")
-    with fresh.open("wb") as file:
+    with open(fresh, "wb", opener=open_private) as file:
         file.write(_MAGIC + (b"1 " if seeded else b"0 ") + spider.encode() + b"\n")
-        for chunk in seen:
-            file.write(_LENGTH.pack(len(chunk)) + chunk)
+        file.writelines(_LENGTH.pack(len(chunk)) + chunk for chunk in seen)
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(seen_path(path))
@@ -405,6 +407,7 @@ def set_aside(path: Path) -> Path | None:
     for old in (path, replaying_path(path)):
         if old.exists():
             aside = old.with_name(f"{path.stem}.{stamp}{'.replaying' if old != path else ''}{path.suffix}")
+            narrow(old)
             old.rename(aside)
     seen_path(path).unlink(missing_ok=True)
     return aside

@@ -16,7 +16,7 @@ from netspy.downloader.decoding import BodyError
 from netspy.downloader.failures import Kind, download_error
 from netspy.downloader.guard import ProxyGuard, blocked_error, look_up, open_socket
 from netspy.downloader.multi import ABORTED_BY_CALLBACK, OK, WEIRD_REPLY, Multi
-from netspy.downloader.outgoing import IDEMPOTENT, Outgoing, line, milliseconds
+from netspy.downloader.outgoing import IDEMPOTENT, Outgoing, line, milliseconds, place_of
 from netspy.downloader.transfer import Head, Transfer
 from netspy.errors import ConfigError, InvalidUrlError
 from netspy.messages import urls
@@ -297,8 +297,7 @@ class CurlDownloader:
         jar = self._jar if self._settings.COOKIES_ENABLED else CookieJar()
         found = jar.store(lines, **place_of(out.url))
         if self._settings.COOKIES_ENABLED:
-            for name in found:
-                out.cookies.pop(name, None)
+            out.forget_cookies(found)
         return found
 
     def _open(self) -> asyncio.AbstractEventLoop:
@@ -366,13 +365,6 @@ class Defaults(NamedTuple):
 def closed(out: Outgoing) -> NetspyError:
     """The error of a fetch that meets a closed downloader."""
     return download_error(out.method, out.url, "the downloader was closed", Kind("reset"))
-
-
-def place_of(url: str) -> dict[str, Any]:
-    """What the cookie rules look at in a URL."""
-    start = url.find("/", 8)
-    path = url[start:].partition("?")[0] if start > 0 else "/"
-    return {"host": urls.host_of(url), "path": path or "/", "secure": url.startswith("https:")}
 
 
 def base_options(settings: Settings, *, impersonating: bool) -> list[Option]:

@@ -12,7 +12,7 @@ from netspy.errors import (
     ShortageError,
 )
 from netspy.policy.descriptors import SHORTAGES
-from netspy.settings import hide_password
+from netspy.settings import without_passwords
 
 if TYPE_CHECKING:
     from netspy.downloader.decoding import BodyError
@@ -145,5 +145,5 @@ def content_type_error(method: str, url: str, content_type: str, allowed: list[s
 
 def describe_request(method: str, url: str) -> str:
     """The request as messages name it: without credentials, and not longer than a line."""
-    shown = hide_password(url)
+    shown = without_passwords(url)
     return f"{method} {shown if len(shown) <= 300 else shown[:297] + '...'}"

@@ -19,11 +19,14 @@ from netspy.downloader import redirects
 from netspy.downloader.failures import Kind, download_error
 from netspy.downloader.transfer import PREREQFUNCTION, once
 from netspy.errors import RequestError
+from netspy.messages.pairs import pairs_of, text_of
+from netspy.messages.urls import host_of
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
+    from netspy.downloader.cookies import GivenCookie
     from netspy.downloader.transfer import Option
     from netspy.messages.request import Request
     from netspy.settings import Settings
@@ -50,6 +53,7 @@ class Outgoing:
         "impersonate",
         "kwargs",
         "method",
+        "pasted",
         "plain",
         "proxied",
         "proxy",
@@ -72,7 +76,8 @@ class Outgoing:
         self.connect_s = settings.CONNECT_TIMEOUT
         self.body: bodies.Body | None = None
         self.headers: list[tuple[str, Any]] = []
-        self.cookies: dict[str, str] = {}
+        self.cookies: list[GivenCookie] = []
+        self.pasted: str | None = None  # a Cookie header that nothing has changed yet
         self.proxied = False
         self.proxy = ""  # the first one on the way: Proxy-Authorization is for it
         self.range = ""
@@ -93,10 +98,12 @@ class Outgoing:
                 raise unsendable(error) from None
 
     def _read(self, kwargs: Mapping[str, Any], encoding: str) -> None:
-        self.body = bodies.encode(kwargs, encoding=encoding)
-        self.follow = bool(first_of(kwargs, "follow_redirects", "allow_redirects", default=True))
-        self.total_s, self.connect_s = limits(kwargs.get("timeout"), self.total_s, self.connect_s)
         pairs = given_pairs(kwargs.get("headers"))
+        self.body, pairs = with_boundary(kwargs, pairs, encoding)
+        self.follow = yes_or_no(
+            first_of(kwargs, "follow_redirects", "allow_redirects", default=True), "follow_redirects"
+        )
+        self.total_s, self.connect_s = limits(kwargs.get("timeout"), self.total_s, self.connect_s)
         names = {name.lower() for name, _ in pairs}
         auth = kwargs.get("auth")
         if auth is not None and "authorization" not in names:
@@ -106,11 +113,15 @@ class Outgoing:
         if "cookie" in names:
             # Taken apart, so that the jar's cookies can join and a redirect's new value can replace the given
             # one.
-            for name, value in pairs:
-                if name.lower() == "cookie" and value is not None:
-                    self.cookies.update(split_cookies(value))
+            lines = [_text(value) for name, value in pairs if name.lower() == "cookie" and value is not None]
+            self.cookies = [cookie for text in lines for cookie in cookie_rules.pasted(text)]
+            self.pasted = lines[0] if len(lines) == 1 else None
             pairs = [pair for pair in pairs if pair[0].lower() != "cookie"]
-        self.cookies.update(given_cookies(kwargs.get("cookies")))
+        if kwargs.get("cookies"):
+            own = cookie_rules.given(kwargs["cookies"])
+            self.forget_cookies({cookie.name for cookie in own})
+            self.cookies += own
+            self.pasted = None
         self.range = ", ".join(
             str(value) for name, value in pairs if name.lower() == "range" and value is not None
         )
@@ -140,10 +151,16 @@ class Outgoing:
         if not redirects.keeps_credentials(here, there):
             dropped |= redirects.CREDENTIALS | {"host"}
         if not redirects.keeps_cookies(here, there):
-            self.cookies = {}
+            self.cookies, self.pasted = [], None
         if dropped and self.headers:
             self.headers = [pair for pair in self.headers if pair[0].lower() not in dropped]
         self.url = url
+
+    def forget_cookies(self, names: Collection[str]) -> None:
+        """Send none of the request's own cookies of these names any more."""
+        kept = [cookie for cookie in self.cookies if cookie.name not in names]
+        if len(kept) != len(self.cookies):
+            self.cookies, self.pasted = kept, None
 
     def lines(self, defaults: Mapping[str, str], jar_cookies: list[tuple[str, str]]) -> tuple[bytes, ...]:
         """The header lines of this hop. Raises RequestError for text that has no UTF-8 form."""
@@ -166,10 +183,18 @@ class Outgoing:
         return tuple(lines)
 
     def cookie_header(self, jar_cookies: list[tuple[str, str]]) -> bytes:
-        """The Cookie value: the jar's cookies, then the request's own, which win by name."""
-        own = self.cookies
-        kept = [pair for pair in jar_cookies if pair[0] not in own] if own else jar_cookies
-        return cookie_rules.header([*kept, *own.items()])
+        """The Cookie value: the jar's cookies, then the request's own, which win by name and keep their order.
+
+        A Cookie header that nothing joins goes out as it was given.
+        """
+        if not self.cookies:
+            return cookie_rules.header(jar_cookies)
+        place = place_of(self.url)
+        own = [cookie for cookie in self.cookies if cookie.goes_to(**place)]
+        names = {cookie.name for cookie in own}
+        kept = [cookie_rules.pair(*pair) for pair in jar_cookies if pair[0] not in names]
+        text = "; ".join([*kept, *(cookie.text for cookie in own)])
+        return (text if kept or self.pasted is None else self.pasted).encode("utf-8", "surrogateescape")
 
     def options(self) -> list[Option]:
         """What libcurl is told beyond URL and headers; empty for a plain GET."""
@@ -243,6 +268,13 @@ def first_of(kwargs: Mapping[str, Any], *names: str, default: Any) -> Any:
     return default
 
 
+def yes_or_no(value: Any, keyword: str) -> bool:
+    """True or False, 1 and 0 included. Raises RequestError for anything else, which Python might take for a yes."""
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    raise RequestError(f"{keyword}={value!r:.80} is neither True nor False")
+
+
 def limits(timeout: Any, total_s: float, connect_s: float) -> tuple[float, float]:
     """Total and connect seconds of a request's `timeout=`; the defaults where it says None.
 
@@ -270,34 +302,23 @@ def basic(auth: Any) -> str:
     """The Authorization value of `auth=(user, password)` (RFC 7617, UTF-8)."""
     if not (isinstance(auth, tuple | list) and len(auth) == 2):
         raise RequestError(f"auth= takes (user, password), not {type(auth).__name__}")
-    user, password = (part.decode("utf-8") if isinstance(part, bytes) else str(part) for part in auth)
+    user, password = (_text(text_of(part, "a part of auth=")) for part in auth)
     if ":" in user:
         raise RequestError("the user name in auth= contains a colon, which Basic authentication can't carry")
-    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode("utf-8", "surrogateescape")).decode(
+        "ascii"
+    )
 
 
-def split_cookies(value: Any) -> dict[str, str]:
-    """Name and value of each cookie in a Cookie header; a part without = is a nameless cookie."""
-    text = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
-    found: dict[str, str] = {}
-    for part in text.split(";"):
-        name, equals, content = part.strip().partition("=")
-        if name or content:
-            found[name if equals else ""] = content if equals else name
-    return found
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
-def given_cookies(cookies: Any) -> dict[str, str]:
-    """`cookies=` of a request, a mapping or pairs, as text. Raises RequestError for anything else."""
-    if not cookies:
-        return {}
-    try:
-        items = cookies.items() if hasattr(cookies, "items") else cookies
-        return {str(name): str(value) for name, value in items if value is not None}
-    except (TypeError, ValueError):
-        raise RequestError(
-            f"cookies= takes a dict or a list of pairs, not {type(cookies).__name__}"
-        ) from None
+def place_of(url: str) -> dict[str, Any]:
+    """What the cookie rules look at in a URL."""
+    start = url.find("/", 8)
+    path = url[start:].partition("?")[0] if start > 0 else "/"
+    return {"host": host_of(url), "path": path or "/", "secure": url.startswith("https:")}
 
 
 def proxy_for(method: str, url: str, kwargs: Mapping[str, Any]) -> str:
@@ -347,7 +368,8 @@ def verify_options(verify: Any) -> list[Option]:
             )
         where = CurlOpt.CAPATH if os.path.isdir(path) else CurlOpt.CAINFO  # noqa: PTH112
         return [(CurlOpt.SSL_VERIFYPEER, 1), (CurlOpt.SSL_VERIFYHOST, 2), (where, os.fsencode(path))]
-    return [(CurlOpt.SSL_VERIFYPEER, 1 if verify else 0), (CurlOpt.SSL_VERIFYHOST, 2 if verify else 0)]
+    checked = yes_or_no(verify, "verify")
+    return [(CurlOpt.SSL_VERIFYPEER, 1 if checked else 0), (CurlOpt.SSL_VERIFYHOST, 2 if checked else 0)]
 
 
 def cert_options(cert: Any) -> list[Option]:
@@ -366,20 +388,38 @@ _bad_name = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]").search  # RFC 9110 5.6.2:
 _bad_value = re.compile(rb"[\r\n\0]").search
 
 
-def given_pairs(headers: Any) -> list[tuple[str, Any]]:
-    """The headers of a request, a mapping or pairs, as pairs; a value of None leaves the header out.
+def given_pairs(headers: Any) -> list[tuple[str, str | bytes | None]]:
+    """The headers of a request, a mapping or pairs, as pairs in order; None leaves a header out, a list repeats it.
 
     Raises RequestError for anything else.
     """
     if not headers:
         return []
-    try:
-        items = headers.items() if hasattr(headers, "items") else headers
-        return [(str(name), value) for name, value in items]
-    except (TypeError, ValueError):
-        raise RequestError(
-            f"headers= takes a dict or a list of pairs, not {type(headers).__name__}"
-        ) from None
+    return [
+        (name, None if one is None else text_of(one, f"the value of the header {name!r:.80}"))
+        for name, value in pairs_of(headers, "headers")
+        for one in (value if isinstance(value, list | tuple) else (value,))
+    ]
+
+
+_boundary = re.compile(r'boundary="?([^\s";]+)', re.IGNORECASE).search
+
+
+def with_boundary(
+    kwargs: Mapping[str, Any], headers: list[tuple[str, str | bytes | None]], encoding: str
+) -> tuple[bodies.Body | None, list[tuple[str, str | bytes | None]]]:
+    """The body, and the headers, where a Content-Type that calls it multipart has the boundary that the body has."""
+    place = next((at for at, (name, _) in enumerate(headers) if name.lower() == "content-type"), -1)
+    told = "" if place < 0 else _text(headers[place][1] or "")
+    if not kwargs.get("files") or not told.lower().lstrip().startswith("multipart/"):
+        return bodies.encode(kwargs, encoding=encoding), headers
+    named = _boundary(told)
+    if named:
+        return bodies.encode(kwargs, encoding=encoding, boundary=lambda: named[1]), headers
+    body = bodies.encode(kwargs, encoding=encoding)
+    parameter = ((body and body.content_type) or "").partition(";")[2]
+    whole: tuple[str, str | bytes | None] = (headers[place][0], f"{told.rstrip(' ;')};{parameter}")
+    return body, [*headers[:place], whole, *headers[place + 1 :]]
 
 
 def merge(defaults: Mapping[str, str], given: list[tuple[str, Any]]) -> list[tuple[str, Any]]:

@@ -32,7 +32,7 @@ from netspy.pipelines.media.stores import store_for
 from netspy.pipelines.values import json_bytes
 from netspy.policy.politeness import Politeness, SiteState
 from netspy.policy.retry import StatusPolicy, may_retry, retry_after_s, retry_delay_s
-from netspy.settings import hide_password
+from netspy.settings import without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -231,7 +231,7 @@ class FilesPipeline(BasePipeline):
                 site.next_at = max(site.next_at, time.monotonic() + (asked_s or 0.0))
             except ResponseTooLargeError:
                 return Missing(
-                    f"{hide_password(url)} is larger than FILES_MAX_SIZE={self.settings.FILES_MAX_SIZE}",
+                    f"{without_passwords(url)} is larger than FILES_MAX_SIZE={self.settings.FILES_MAX_SIZE}",
                     passing=False,
                 )
             except DownloadError as error:
@@ -290,7 +290,9 @@ class FilesPipeline(BasePipeline):
             response.headers.get("retry-after"), now=datetime.now(UTC), maximum=self.settings.RETRY_AFTER_MAX
         )
         raise _RefusedError(
-            str(HttpStatusError(status, hide_password(response.url))), passing, asked_s if passing else None
+            str(HttpStatusError(status, without_passwords(response.url))),
+            passing,
+            asked_s if passing else None,
         )
 
     def _site(self, host: str) -> _Site:
@@ -306,7 +308,7 @@ class FilesPipeline(BasePipeline):
         if self._missing <= _TOLD:
             from loguru import logger
 
-            logger.warning("file {} can't be had: {}", hide_password(url), missing.error)
+            logger.warning("file {} can't be had: {}", without_passwords(url), missing.error)
         return missing
 
     # what the store has; in a thread

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from netspy.errors import ConfigError
 from netspy.policy.failed_record import FailedRecord, read_failed
+from netspy.private_files import open_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +104,7 @@ class FileRecords:
         try:
             if kept:
                 fresh = self.path.with_name(self.path.name + ".new")
-                with fresh.open("wb") as file:
+                with open(fresh, "wb", opener=open_private) as file:
                     file.writelines(line + b"\n" for line in kept)
                     file.flush()
                     os.fsync(file.fileno())

@@ -74,7 +74,7 @@ class DeadLetterFile:
             yield None if file is None else ClaimedFile(file, self._append)
 
     def _append(self, data: bytes) -> None:
-        with locked(self.path) as file:
+        with locked(self.path, private=True) as file:
             self._whole(file)
             file.append(data)
 
@@ -82,7 +82,7 @@ class DeadLetterFile:
         """The file to replay, locked until `stack` ends; None when there is nothing to replay."""
         while True:
             try:
-                file = stack.enter_context(locked(self._claimed, wait_s=0.0, create=False))
+                file = stack.enter_context(locked(self._claimed, wait_s=0.0, create=False, private=True))
             except TimeoutError as error:
                 raise PipelineError(
                     f"{self._claimed} is being replayed by another process; let it finish"
@@ -94,7 +94,7 @@ class DeadLetterFile:
                 return file
             with ExitStack() as attempt:
                 try:
-                    file = attempt.enter_context(locked(self.path, create=False))
+                    file = attempt.enter_context(locked(self.path, create=False, private=True))
                 except FileNotFoundError:
                     return None
                 # Only the holder of this lock makes the other name, so it can't appear behind this question.
@@ -108,7 +108,7 @@ class DeadLetterFile:
     def _take_in(self, file: SharedFile) -> None:
         """Add what has failed since the broken-off replay, so that one pass does both."""
         self._whole(file)
-        with suppress(FileNotFoundError), locked(self.path, create=False) as newer:
+        with suppress(FileNotFoundError), locked(self.path, create=False, private=True) as newer:
             self._whole(newer)
             file.append(newer.read(0, newer.size()))
             newer.remove()

@@ -9,12 +9,14 @@ be tried again.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from netspy.policy.retry import backoff_s
+from netspy.private_files import narrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +46,10 @@ class SharedFile:
         """Device and inode: changes when the file is replaced."""
         stat = os.fstat(self._fd)
         return stat.st_dev, stat.st_ino
+
+    def narrow(self) -> None:
+        """Take it from all but its owner."""
+        narrow(self._fd)
 
     def size(self) -> int:
         """Length in bytes."""
@@ -113,8 +119,13 @@ class SharedFile:
         """Move what stands after `end` (a record torn by a crash) to `<file>.torn`, and say so in the log."""
         size = self.size()
         torn = self.path.with_name(self.path.name + ".torn")
-        fd = os.open(torn, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, 0o666)
+        mode = stat.S_IMODE(os.fstat(self._fd).st_mode)
+        fd = os.open(torn, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, mode)
         try:
+            if sys.platform != "win32":
+                os.fchmod(
+                    fd, stat.S_IMODE(os.fstat(fd).st_mode) & mode
+                )  # nobody reads more than the file itself
             for block in self.blocks(end, size):
                 write_all(fd, block)
             write_all(fd, b"\n")
@@ -215,11 +226,13 @@ def end_of_last_line(file: SharedFile) -> int:
 
 
 @contextmanager
-def locked(path: Path, *, wait_s: float = LOCK_WAIT_S, create: bool = True) -> Iterator[SharedFile]:
+def locked(
+    path: Path, *, wait_s: float = LOCK_WAIT_S, create: bool = True, private: bool = False
+) -> Iterator[SharedFile]:
     """Open `path` and hold its exclusive lock, between processes and between threads.
 
-    Makes the file and its folder unless `create` is False. Raises TimeoutError when another process keeps
-    the lock longer than `wait_s` seconds, FileNotFoundError without `create`, and OSError.
+    Makes the file and its folder unless `create` is False. `private`: only its owner may read it. Raises TimeoutError
+    when another process keeps the lock longer than `wait_s` seconds, FileNotFoundError without `create`, and OSError.
     """
     if create:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -234,6 +247,8 @@ def locked(path: Path, *, wait_s: float = LOCK_WAIT_S, create: bool = True) -> I
         return
     file = _lock_posix(path, give_up, wait_s, create=create)
     try:
+        if private:
+            file.narrow()
         yield file
     finally:
         file.close()
