@@ -44,10 +44,24 @@ def raise_limit(wanted: int) -> None:
 
 
 _IMPORTED_AT = time.monotonic()
+_had_a_run = False
+
+
+def run_ended() -> None:
+    """A run of this process is over."""
+    global _had_a_run  # noqa: PLW0603 - of the process
+    _had_a_run = True
 
 
 def age_s() -> float:
-    """Seconds since this process began; where the system doesn't tell, since netspy was imported."""
+    """Seconds since this process began, for its first run: a further one was not started together with anybody's (-inf).
+
+    Where the system doesn't tell, since netspy was imported.
+    """
+    return float("-inf") if _had_a_run else _since_start()
+
+
+def _since_start() -> float:
     try:
         started = int(Path("/proc/self/stat").read_text("latin-1").rpartition(")")[2].split()[19])
         up = float(Path("/proc/uptime").read_text("latin-1").split()[0])

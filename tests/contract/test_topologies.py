@@ -38,7 +38,9 @@ from support.redis_replication import RedisReplication
 
 ROOT = Path(__file__).resolve().parents[2]
 SPIDER = type(
-    "Spider", (), {"name": "News", "redis_key": "news", "kind": "spider", "logger": get_logger("News")}
+    "Spider",
+    (),
+    {"name": "News", "job_name": "News", "redis_key": "news", "kind": "spider", "logger": get_logger("News")},
 )
 ODD = "p@ s:w/o#r?d%25\"\\'é"
 

@@ -69,8 +69,8 @@ def test_a_seed_gives_the_same_events_again_and_another_seed_others(chaos):
     assert chaos.plan(5, 25, 4) != chaos.plan(6, 25, 4)
 
 
-def test_over_twenty_seeds_every_kind_of_trouble_comes_to_every_node(plans):
-    events = [event for seed in range(1, 21) for event in plans.plan(seed, 25, 4)]
+def test_over_thirty_seeds_every_kind_of_trouble_comes_to_every_node(plans):
+    events = [event for seed in range(1, 31) for event in plans.plan(seed, 25, 4)]
     kinds = Counter(event.kind for event in events)
     assert set(kinds) == {*plans.NODE_KINDS, *plans.NETWORK_KINDS, *plans.REDIS_KINDS}
     assert {event.node for event in events if event.kind == "kill"} == set(range(4))

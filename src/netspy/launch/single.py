@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from netspy import assembly
+from netspy import assembly, process
 from netspy.assembly.contract import AnySpider
 from netspy.engine.node import Node, force_exit
 from netspy.errors import ConfigError, NetspyError
@@ -130,6 +130,7 @@ def run_single(
         ):
             return runner.run(_run(spider, settings, shown, on_forced or _say_and_leave, before, signals))
     finally:
+        process.run_ended()
         shown.close()
 
 
