@@ -82,6 +82,7 @@ class Components:
             named_midware=callbacks.named,
             pool=self.pool,
             selector_engine=settings.SELECTOR_ENGINE,
+            max_tree_nodes=settings.MAX_TREE_NODES,
         )
         active.real = SubDownloads(
             self.fetcher, self.slots, asyncio.get_running_loop(), self._count_sub_download

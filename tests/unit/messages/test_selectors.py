@@ -408,6 +408,9 @@ def test_the_fast_way_answers_as_the_translated_xpath_from_any_element(page: str
 _names = st.sampled_from(["div", "p", "b", "*"])
 _tests = st.sampled_from(
     ["", ".a", ".B", "#a", "[x]", "[x='1']", "[x~='1']", "[x^='1']", "[x$='2']", "[x*='1']", "[x|='1']"]
+    + [":first-child", ":last-child", ":only-child", ":nth-child(2)", ":nth-child(2n+1)", ":nth-child(-n+2)"]
+    + [":nth-last-child(2)", ":nth-last-child(n+2)", ":not(:first-child)", ":not(.a)", ":not(p)", ":is(.a)"]
+    + [":has(b)", ":has(> .a)", ":has(+ p)", ":has(~ p:first-child)", ":not(:nth-child(even))"]
 )
 _compounds = st.builds(lambda name, *tests: name + "".join(tests), _names, _tests, _tests)
 _attributes = st.sampled_from(
@@ -430,13 +433,14 @@ _markup = st.recursive(
     markup=_markup,
     doctype=st.sampled_from(["", "<!doctype html>"]),
     compounds=st.lists(_compounds, min_size=1, max_size=3),
+    others=st.lists(_compounds, max_size=2),
     combinator=st.sampled_from([" ", " > ", " + ", " ~ "]),
-    wanted=st.sampled_from(["", "::text", "::attr(x)"]),
+    wanted=st.sampled_from(["", "::text", "::attr(x)", " ::text", " ::attr(x)"]),
 )
 def test_the_fast_way_on_any_page(
-    markup: str, doctype: str, compounds: list[str], combinator: str, wanted: str
+    markup: str, doctype: str, compounds: list[str], others: list[str], combinator: str, wanted: str
 ) -> None:
-    query = css_query(combinator.join(compounds) + wanted)
+    query = css_query(", ".join(each + wanted for each in [combinator.join(compounds), *others]))
     assume(query.native is not None)
     tree = Tree(doctype + markup)
     for node in [tree.root, *tree.root.iter_elements()]:

@@ -40,9 +40,11 @@ class Fetcher:
         named_midware: Callable[[str], Callable[[Request], Any]],
         pool: CallbackPool,
         selector_engine: Literal["turbohtml", "parsel"],
+        max_tree_nodes: int,
     ) -> None:
         self._middlewares = middlewares
         self._engine = selector_engine
+        self._max_tree_nodes = max_tree_nodes
         self._downloader = downloader
         self._pool = pool
         self._midware = download_midware
@@ -92,6 +94,7 @@ class Fetcher:
         else:
             response = await self._wrapped(request)
         response.engine = self._engine
+        response.max_tree_nodes = self._max_tree_nodes
         return response
 
     async def _wrapped(self, request: Request) -> Response:

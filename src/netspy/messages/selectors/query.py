@@ -6,6 +6,7 @@ module is loaded with the first HTML page.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _CACHED = 4096
 
+_plain_name = re.compile(r"[a-zA-Z_][\w.\-]*", re.ASCII).fullmatch
+
 
 class Query:
     """One selector: its native form where it has one, and its XPath.
@@ -59,45 +62,42 @@ class Query:
     def values(self, node: Any, document: Any) -> list[Any]:
         """Everything it finds from `node`, in document order."""
         native = self.native
-        if native is not None:
-            found = _elements(native, node, document)
-            if found is not None:
-                if native.attribute is not None:
-                    name = native.attribute
-                    return [value for element in found if (value := element.attr(name)) is not None]
-                if not native.text:
-                    return found
-                if len(found) < 2:  # several could lie in each other, and their text with them
-                    return _texts(found[0]) if found else []
-        return self.evaluate(node)
+        found = None if native is None else _elements(native, node, document)
+        if native is None or found is None:
+            return self.evaluate(node)
+        if native.attribute is not None:
+            name = native.attribute
+            return [value for element in found if (value := element.attr(name)) is not None]
+        if not native.text or not found:
+            return found
+        texts: Any = (_own_text if native.text == "own" else _all_text)[self.raw is None](node, n=found)
+        return list(texts)
 
     def first(self, node: Any, document: Any) -> Any:
         """The first of `values`, or None."""
         native = self.native
-        if native is not None:
-            if native.scope == "document" or node is document.root:
-                found = (node if native.scope == "below" else document).select_one(native.css)
-            elif native.compounds == 1:
-                found = (
-                    node
-                    if native.scope == "self" and node.matches(native.css)
-                    else node.select_one(native.css)
-                )
-            else:
-                return next(iter(self.evaluate(node)), None)
-            if found is None or not (native.text or native.attribute is not None):
-                return found
-            if native.text:
-                child = next(iter(found), None)
-                if child is not None and type(child) is turbohtml.Text:
-                    return child.data
-            else:
-                value = found.attr(native.attribute)
-                if value is not None:
-                    return value
-            # The first text is not the first thing in the first element, or it has no such attribute.
-            return next(iter(self.values(node, document)), None)
-        return next(iter(self.evaluate(node)), None)
+        if native is None:
+            return next(iter(self.evaluate(node)), None)
+        if native.scope == "document" or node is document.root:
+            found = (node if native.scope == "below" else document).select_one(native.css)
+        elif native.sideways and node.matches(native.sideways):
+            return next(iter(self.evaluate(node)), None)
+        elif native.scope == "self" and native.itself and node.matches(native.itself):
+            found = node
+        else:
+            found = node.select_one(native.inside)
+        if found is None or not (native.text or native.attribute is not None):
+            return found
+        if native.text:
+            child = next(iter(found), None)
+            if child is not None and type(child) is turbohtml.Text:
+                return child.data
+        else:
+            value = found.attr(native.attribute)
+            if value is not None:
+                return value
+        # The first text is not the first thing in the first element, or it has no such attribute.
+        return next(iter(self.values(node, document)), None)
 
     def evaluate(
         self,
@@ -138,22 +138,23 @@ def _has_raw_parent(value: Any) -> bool:
 
 def _elements(native: Native, node: Any, document: Any) -> list[Any] | None:
     """The elements of a native selector; None when it can't be asked from this node."""
-    css = native.css
-    scope = native.scope
     found: list[Any]
-    if scope == "document" or node is document.root:
-        found = (node if scope == "below" else document).select(css)
-    elif native.compounds == 1:
-        found = node.select(css)
-        if scope == "self" and node.matches(css):
-            found = [node, *found]
-    else:
+    if native.scope == "document" or node is document.root:
+        found = (node if native.scope == "below" else document).select(native.css)
+    elif native.sideways and node.matches(native.sideways):
         return None
+    else:
+        found = node.select(native.inside)
+        if native.scope == "self" and native.itself and node.matches(native.itself):
+            found = [node, *found]
     return found
 
 
-def _texts(element: Any) -> list[str]:
-    return [child.data for child in element if isinstance(child, (turbohtml.Text, turbohtml.CData))]
+# The text of elements that may lie in each other; the second of each knows of each text where it is from.
+_own_text, _all_text = (
+    [turbohtml.XPath(path, smart_strings=smart) for smart in (False, True)]
+    for path in ("$n/text()", "$n/descendant::text()")
+)
 
 
 @lru_cache(maxsize=_CACHED)
@@ -176,16 +177,19 @@ def css_query(source: str) -> Query:
     """The query of a CSS selector. Raises cssselect's SelectorError."""
     translator = cssselect.HTMLTranslator()
     union: Expr | None = None
-    native: Native | None = None
     selectors = cssselect.parse(source)
+    wanted = []
     for selector in selectors:
         text, attribute = _pseudo_element(selector.pseudo_element)
+        wanted.append((text, attribute))
         tree = _with_pseudo_element(parse(translator.selector_to_xpath(selector)), text, attribute)
         union = tree if union is None else Binary("|", union, tree)
-        if len(selectors) == 1:
-            native = natives.from_css(selector.parsed_tree, text=text, attribute=attribute)
     if union is None:
         raise ValueError(f"the CSS selector {source!r} is empty")
+    native: Native | None = None
+    if len(set(wanted)) == 1:
+        [(text, attribute)] = set(wanted)
+        native = natives.from_css([each.parsed_tree for each in selectors], text=text, attribute=attribute)
     changed = for_html5(union)
     return Query(source, write(changed), native, raw_text(changed))
 
@@ -233,10 +237,7 @@ def _any_below(step: Step) -> bool:
 
 
 def _attribute_step(name: str) -> Step:
-    try:
-        tree = parse(f"@{name}")
-    except XPathSyntaxError:
-        tree = None
-    if isinstance(tree, Path) and len(tree.steps) == 1 and not tree.steps[0].predicates:
-        return Step("/", "attribute", tree.steps[0].test)
+    """The attribute of that very name: `xlink:href` or `@click` is no name of XPath, but one of HTML."""
+    if _plain_name(name):
+        return Step("/", "attribute", name)
     return Step("/", "attribute", "*", [Binary("=", Call("name", []), Literal(name))])
