@@ -9,6 +9,7 @@ import turbohtml
 from netspy.errors import ResponseError
 from netspy.messages.selectors import regex as regexes
 from netspy.messages.selectors import size
+from netspy.messages.selectors.axes import Index
 from netspy.messages.selectors.base import Engine, Selector, SelectorList, without_surrogates
 from netspy.messages.selectors.query import Query, css_query, xpath_query
 from netspy.messages.selectors.size import MAX_NODES
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from re import Pattern
 
 _new = object.__new__
+
+_LARGE = 3_000
+"""Tags from which on a page's selectors are chosen for how their time grows."""
 
 
 class TooDeepError(ResponseError):
@@ -30,12 +34,24 @@ class Tree:
     Raises ResponseError for a page whose tree has more than `max_nodes` nodes (0: no limit), and TooDeepError.
     """
 
-    __slots__ = ("document", "namespaces", "root")
+    __slots__ = ("_index", "document", "is_large", "namespaces", "root")
 
     def __init__(self, text: str, max_nodes: int = MAX_NODES) -> None:
         self.document: Any = _parsed(text, max_nodes)
         self.root: Any = self.document.root
         self.namespaces: dict[str, str] | None = None
+        self.is_large = text.count("<") > _LARGE
+        self._index: Index | None = None
+
+    def index(self) -> Index:
+        """Its nodes by their place."""
+        if self._index is None:
+            self._index = Index(self.document)
+        return self._index
+
+    def changed(self) -> None:
+        """What was known of its nodes' places holds no more."""
+        self._index = None
 
 
 def _parsed(text: str, max_nodes: int) -> Any:
@@ -136,7 +152,10 @@ class HtmlSelector(Selector):
         if not (namespaces or known or variables):
             return HtmlSelectorList(self._tree, asked, node)
         prefixes = {**(known or {}), **(namespaces or {})}
-        return HtmlSelectorList(self._tree, asked, node, asked.evaluate(node, prefixes, variables))
+        found = (
+            asked.evaluate(node, prefixes, variables) if prefixes else asked.ask(node, self._tree, variables)
+        )
+        return HtmlSelectorList(self._tree, asked, node, found)
 
     def jmespath(self, query: str, **options: Any) -> SelectorList:
         """As Selector.jmespath."""
@@ -184,6 +203,7 @@ class HtmlSelector(Selector):
         if node.parent is None:
             raise ResponseError("drop() of a node that has no parent: it is the document, or dropped already")
         node.extract()
+        self._tree.changed()
 
     def remove_namespaces(self) -> None:
         """Nothing to do: plain names find HTML, SVG and MathML elements alike."""
@@ -216,7 +236,7 @@ class HtmlSelectorList(SelectorList):
         """What has been found, as the engine gives it: its nodes, strings, numbers."""
         values = self._values
         if values is None:
-            values = self._values = self._query.values(self._node, self._tree.document)
+            values = self._values = self._query.values(self._node, self._tree)
         return values
 
     def _selectors(self) -> list[HtmlSelector]:
@@ -228,12 +248,11 @@ class HtmlSelectorList(SelectorList):
     def css(self, query: str) -> HtmlSelectorList:
         """As Selector.css, of each."""
         asked = css_query(query)
-        document = self._tree.document
         values = [
             value
             for node in self.values()
             if isinstance(node, turbohtml.Node)
-            for value in asked.values(node, document)
+            for value in asked.values(node, self._tree)
         ]
         return HtmlSelectorList(self._tree, asked, None, values)
 
@@ -259,7 +278,7 @@ class HtmlSelectorList(SelectorList):
         """As SelectorList.get."""
         values = self._values
         if values is None:
-            value = self._query.first(self._node, self._tree.document)
+            value = self._query.first(self._node, self._tree)
             return default if value is None else _as_text(value)
         return _as_text(values[0]) if values else default
 
@@ -286,7 +305,7 @@ class HtmlSelectorList(SelectorList):
     @property
     def attrib(self) -> Mapping[str, str]:
         """As SelectorList.attrib."""
-        value = self._query.first(self._node, self._tree.document) if self._values is None else None
+        value = self._query.first(self._node, self._tree) if self._values is None else None
         if value is not None:
             return HtmlSelector.wrap(value, self._tree, self._query).attrib
         return self._selectors()[0].attrib if self.values() else {}

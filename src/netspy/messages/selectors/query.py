@@ -14,6 +14,7 @@ import cssselect
 import turbohtml
 from cssselect.xpath import ExpressionError
 
+from netspy.messages.selectors import axes
 from netspy.messages.selectors import native as natives
 from netspy.messages.selectors.html5 import RAW_TEXT_ELEMENTS, for_html5, raw_text
 from netspy.messages.selectors.xpath import (
@@ -31,6 +32,7 @@ from netspy.messages.selectors.xpath import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from netspy.messages.selectors.html import Tree
     from netspy.messages.selectors.native import Native
 
 _CACHED = 4096
@@ -45,13 +47,17 @@ class Query:
     string is asked for its parent. Making one raises ValueError when the engine can't read the XPath.
     """
 
-    __slots__ = ("_compiled", "native", "raw", "source", "xpath")
+    __slots__ = ("_compiled", "_counts", "_sideways", "native", "raw", "source", "xpath")
 
-    def __init__(self, source: str, xpath: str, native: Native | None, raw: bool | None) -> None:
+    def __init__(
+        self, source: str, xpath: str, native: Native | None, raw: bool | None, tree: Expr | None = None
+    ) -> None:
         self.source = source
         self.xpath = xpath
         self.native = native
         self.raw = raw
+        self._sideways = tree if tree is not None and axes.worth_it(tree) else None
+        self._counts = native is not None and ":nth-" in native.css
         self._compiled: Any = None
         try:
             self._compiled = turbohtml.XPath(xpath, smart_strings=raw is None)
@@ -59,12 +65,12 @@ class Query:
             if ":" not in xpath:  # a prefix may be explained when the query is asked
                 raise ValueError(f"XPath error: {error} in {source}") from None
 
-    def values(self, node: Any, document: Any) -> list[Any]:
+    def values(self, node: Any, tree: Tree) -> list[Any]:
         """Everything it finds from `node`, in document order."""
-        native = self.native
-        found = None if native is None else _elements(native, node, document)
+        native = self._native_for(tree)
+        found = None if native is None else _elements(native, node, tree.document)
         if native is None or found is None:
-            return self.evaluate(node)
+            return self.ask(node, tree)
         if native.attribute is not None:
             name = native.attribute
             return [value for element in found if (value := element.attr(name)) is not None]
@@ -73,15 +79,15 @@ class Query:
         texts: Any = (_own_text if native.text == "own" else _all_text)[self.raw is None](node, n=found)
         return list(texts)
 
-    def first(self, node: Any, document: Any) -> Any:
+    def first(self, node: Any, tree: Tree) -> Any:
         """The first of `values`, or None."""
-        native = self.native
+        native, document = self._native_for(tree), tree.document
         if native is None:
-            return next(iter(self.evaluate(node)), None)
+            return next(iter(self.ask(node, tree)), None)
         if native.scope == "document" or node is document.root:
             found = (node if native.scope == "below" else document).select_one(native.css)
         elif native.sideways and node.matches(native.sideways):
-            return next(iter(self.evaluate(node)), None)
+            return next(iter(self.ask(node, tree)), None)
         elif native.scope == "self" and native.itself and node.matches(native.itself):
             found = node
         else:
@@ -97,7 +103,22 @@ class Query:
             if value is not None:
                 return value
         # The first text is not the first thing in the first element, or it has no such attribute.
-        return next(iter(self.values(node, document)), None)
+        return next(iter(self.values(node, tree)), None)
+
+    def _native_for(self, tree: Tree) -> Native | None:
+        """The native form, unless it has positions and the page is large: it would count anew for each parent."""
+        return None if self._counts and tree.is_large else self.native
+
+    def ask(self, node: Any, tree: Tree, variables: Mapping[str, Any] | None = None) -> list[Any]:
+        """Everything its XPath gives from `node`. Raises as `evaluate` does."""
+        if self._sideways is not None:
+            try:
+                return axes.evaluate(self._sideways, node, tree.index(), variables or {})
+            except axes.UnsupportedError:
+                pass
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"XPath error: {error} in {self.source}") from None
+        return self.evaluate(node, None, variables)
 
     def evaluate(
         self,
@@ -169,7 +190,7 @@ def xpath_query(source: str) -> Query:
     except XPathSyntaxError as error:
         raise ValueError(f"XPath error: {error} in {source}") from None
     xpath = source if changed == tree else write(changed)
-    return Query(source, xpath, natives.from_xpath(changed), raw_text(changed))
+    return Query(source, xpath, natives.from_xpath(changed), raw_text(changed), changed)
 
 
 @lru_cache(maxsize=_CACHED)
@@ -191,7 +212,7 @@ def css_query(source: str) -> Query:
         [(text, attribute)] = set(wanted)
         native = natives.from_css([each.parsed_tree for each in selectors], text=text, attribute=attribute)
     changed = for_html5(union)
-    return Query(source, write(changed), native, raw_text(changed))
+    return Query(source, write(changed), native, raw_text(changed), changed)
 
 
 def _pseudo_element(pseudo: Any) -> tuple[bool, str | None]:
