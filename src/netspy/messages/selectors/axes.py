@@ -183,6 +183,7 @@ class _Evaluation:
         self._variables = variables
         self._filtered: dict[tuple[int, int], list[int]] = {}
         self._compiled: dict[int, Callable[[_Test], Any]] = {}
+        self._tests: dict[int, Callable[[_Test], bool]] = {}
         self._known: dict[tuple[int, int], bool] = {}
         self._splits: dict[int, tuple[list[Expr], list[Expr]]] = {}
         self._joined: dict[int, Step] = {}
@@ -194,7 +195,9 @@ class _Evaluation:
         """The answer as values; nodes in document order."""
         if (isinstance(tree, Binary) and tree.operator == "|") or isinstance(tree, Path):
             return [value for _, value in self._keyed(tree, place)]
-        found = self._function(tree)((place, 1, 1))
+        found = (self._function(tree) if looks_sideways(tree) else self._native(tree, whole=True))(
+            (place, 1, 1)
+        )
         return found if isinstance(found, list) else [found]
 
     def _keyed(self, tree: Expr, place: int) -> list[tuple[tuple[int, int], Any]]:
@@ -207,7 +210,7 @@ class _Evaluation:
             raise UnsupportedError
         steps = tree.steps
         if not steps or steps[-1].axis != "attribute":
-            return [((found, 0), self._dressed(found)) for found in self.nodes(tree, [place])]
+            return [((found, 0), _dressed(self._index.nodes[found])) for found in self.nodes(tree, [place])]
         owners = self.nodes(Path(steps[:-1], tree.absolute, tree.start, tree.predicates), [place])
         last = steps[-1]
         if last.separator == "//":
@@ -219,14 +222,6 @@ class _Evaluation:
             if isinstance(self._index.nodes[owner], turbohtml.Element)
             for number, value in enumerate(ask((owner, 1, 1)), 1)
         ]
-
-    def _dressed(self, place: int) -> Any:
-        node = self._index.nodes[place]
-        if not isinstance(node, (turbohtml.Text, turbohtml.CData)):
-            return node
-        text = Text(node.data)
-        text.parent = node.parent
-        return text
 
     # -- paths
 
@@ -270,6 +265,8 @@ class _Evaluation:
             raise UnsupportedError
         leading, rest = self._split(step)
         if rest:
+            if step.axis == "child":
+                contexts = [place for place in contexts if self._index.children(step.test, place)]
             return sorted({found for place in contexts for found in self._along(step, place)})
         found = self._together(contexts, step.axis, step.test)
         return [place for place in found if self._passes(place, leading)] if leading else found
@@ -325,8 +322,9 @@ class _Evaluation:
         """What one step finds from one node, nearest first."""
         _, rest = self._split(step)
         span = self._reach(step, place)
-        if rest and isinstance(rest[0], Atom) and rest[0].source.isdecimal():
-            return self._narrowed(span.pick(int(rest[0].source)), rest[1:])
+        number = _fixed_position(rest[0]) if rest else None
+        if number is not None:
+            return self._narrowed(span.pick(number), rest[1:])
         return self._narrowed(span, rest)
 
     def _reach(self, step: Step, place: int) -> _Span:
@@ -401,7 +399,7 @@ class _Evaluation:
             key = id(predicate), place
             known = self._known.get(key)
             if known is None:
-                known = self._known[key] = _true(self._function(predicate)((place, 1, 1)))
+                known = self._known[key] = self._test_of(predicate)((place, 1, 1))
             if not known:
                 return False
         return True
@@ -410,8 +408,12 @@ class _Evaluation:
         """Those of the candidates, nearest first, that pass one predicate after the other."""
         left = list(places)
         for predicate in predicates:
-            function, last = self._function(predicate), len(left)
-            kept = []
+            last = len(left)
+            if not self._positional(predicate):
+                passes = self._test_of(predicate)
+                left = [place for at, place in enumerate(left, 1) if passes((place, at, last))]
+                continue
+            function, kept = self._function(predicate), []
             for position, place in enumerate(left, 1):
                 value = function((place, position, last))
                 number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -458,6 +460,14 @@ class _Evaluation:
                 return self._comparison(operator, left, right) or self._native(tree)
         return self._native(tree)
 
+    def _test_of(self, tree: Expr) -> Callable[[_Test], bool]:
+        """What tells whether a predicate without positions holds."""
+        found = self._tests.get(id(tree))
+        if found is None:
+            self._kept.append(tree)
+            found = self._tests[id(tree)] = self._truth(tree)
+        return found
+
     def _truth(self, tree: Expr) -> Callable[[_Test], bool]:
         if isinstance(tree, Path) and looks_sideways(tree):
             return lambda at: self._exists(tree, at[0])
@@ -469,6 +479,10 @@ class _Evaluation:
             compare, first, second = _COMPARISONS[operator], self._function(left), self._function(right)
             return lambda at: compare(first(at), second(at))
         for path, other, turned in ((left, right, False), (right, left, True)):
+            if operator == "=" and isinstance(path, Path) and path.steps:
+                alike = self._alike(path, other)
+                if alike is not None:
+                    return alike
             if isinstance(path, Path) and path.steps and looks_sideways(path) and _is_constant(other):
                 # `path = "x"` is `path[. = "x"]`, which is found out once for each node.
                 *steps, last = path.steps
@@ -479,6 +493,40 @@ class _Evaluation:
                 narrowed = Path(steps, path.absolute, path.start, path.predicates)
                 return self._truth(narrowed)
         return None
+
+    def _alike(self, path: Path, other: Expr) -> Callable[[_Test], bool] | None:
+        """`other = path`, as in the idiom of taking each value once: `not(. = preceding::a)`."""
+        step, *rest = path.steps
+        plain = (
+            path.start is None and not path.absolute and step.axis in _SIDEWAYS and not self._split(step)[1]
+        )
+        down = (
+            Path([Step("", rest[0].axis, rest[0].test, rest[0].predicates), *rest[1:]]) if rest else _ITSELF
+        )
+        if not plain or not isinstance(other, Path) or looks_sideways(other) or looks_sideways(down):
+            return None
+        if rest and rest[0].separator == "//":
+            return None
+        theirs, mine, beside = self._native(down), self._native(other), step.axis.endswith("sibling")
+        known: dict[int, dict[str, list[int]]] = {}
+
+        def places_by_value(place: int) -> dict[str, list[int]]:
+            family = self._index.parent[place] if beside else -2
+            if family not in known:
+                known[family] = {}
+                for each in self._sieved(step, family):
+                    for value in {_string(value) for value in theirs((each, 1, 1))}:
+                        known[family].setdefault(value, []).append(each)
+            return known[family]
+
+        def holds(at: _Test) -> bool:
+            there = places_by_value(at[0])
+            return any(
+                next(iter(self._span(there.get(_string(value), []), step.axis, at[0])), None) is not None
+                for value in mine(at)
+            )
+
+        return holds
 
     def _exists(self, path: Path, place: int) -> bool:
         if path.start is not None or path.absolute:
@@ -516,10 +564,10 @@ class _Evaluation:
 
         return count
 
-    def _native(self, tree: Expr) -> Callable[[_Test], Any]:
-        """An expression for turbohtml, in which what looks sideways is a variable of ours."""
+    def _native(self, tree: Expr, *, whole: bool = False) -> Callable[[_Test], Any]:
+        """An expression for turbohtml, in which what looks sideways is a variable of ours; all paths if `whole`."""
         ours: dict[str, Callable[[_Test], Any]] = {}
-        expression = turbohtml.XPath(write(self._outsourced(tree, ours)), smart_strings=True)
+        expression = turbohtml.XPath(write(self._outsourced(tree, ours, whole)), smart_strings=True)
         nodes, given = self._index.nodes, dict(self._variables)
 
         def ask(at: _Test) -> Any:
@@ -529,29 +577,33 @@ class _Evaluation:
 
         return ask
 
-    def _outsourced(self, tree: Expr, ours: dict[str, Callable[[_Test], Any]]) -> Expr:
+    def _outsourced(self, tree: Expr, ours: dict[str, Callable[[_Test], Any]], whole: bool) -> Expr:
         match tree:
-            case Call("position" | "last", []) | Call("count", [Path()]) if _asks_position(
-                tree
-            ) or looks_sideways(tree):
+            case Call("position" | "last", []):
                 return self._named(self._function(tree), ours)
+            case Call("count", [Path() as path]) if whole or looks_sideways(path):
+                return self._named(self._count(path), ours)
             case Call(name, args):
-                return Call(name, [self._outsourced(arg, ours) for arg in args])
+                return Call(name, [self._outsourced(arg, ours, whole) for arg in args])
             case Unary(operand):
-                return Unary(self._outsourced(operand, ours))
+                return Unary(self._outsourced(operand, ours, whole))
             case Binary("|", _, _) if looks_sideways(tree):
                 raise UnsupportedError
             case Binary(operator, left, right):
-                return Binary(operator, self._outsourced(left, ours), self._outsourced(right, ours))
-            case Path() if looks_sideways(tree):
-                return self._path_as_variable(tree, ours)
+                return Binary(
+                    operator, self._outsourced(left, ours, whole), self._outsourced(right, ours, whole)
+                )
+            case Path(steps, _, _, _) if looks_sideways(tree) or (whole and steps):
+                return self._path_as_variable(tree, ours, whole)
         return tree
 
-    def _path_as_variable(self, path: Path, ours: dict[str, Callable[[_Test], Any]]) -> Expr:
+    def _path_as_variable(self, path: Path, ours: dict[str, Callable[[_Test], Any]], whole: bool) -> Expr:
         """`$ours/rest`, where the rest looks nowhere but down or at attributes."""
-        cut = max(
-            (number for number, step in enumerate(path.steps, 1) if looks_sideways(Path([step]))), default=0
-        )
+        cut = len(path.steps)
+        while cut and not looks_sideways(Path([path.steps[cut - 1]])):
+            if whole and path.steps[cut - 1].axis != "attribute" and path.steps[cut - 1].test != "text()":
+                break
+            cut -= 1
         before = Path(path.steps[:cut], path.absolute, path.start, path.predicates)
 
         def found(at: _Test) -> list[Any]:
@@ -571,6 +623,21 @@ class _Evaluation:
         return Atom(f"${name}")
 
 
+def texts(elements: list[Any], index: Index) -> list[Any]:
+    """The text nodes right under elements that may lie in each other."""
+    places = sorted(text for element in elements for text in index.children("text()", index.at[element]))
+    return [_dressed(index.nodes[text]) for text in places]
+
+
+def _dressed(node: Any) -> Any:
+    if not isinstance(node, (turbohtml.Text, turbohtml.CData)):
+        return node
+    text = Text(node.data)
+    text.parent = node.parent
+    return text
+
+
+_string_value = turbohtml.XPath("string(.)")
 _EVERY = Step("/", "descendant-or-self", "node()")
 
 
@@ -586,6 +653,14 @@ def _asks_position(tree: Expr) -> bool:
     return False
 
 
+def _fixed_position(tree: Expr) -> int | None:
+    """The 2 of `[2]` and `[position() = 2]`."""
+    match tree:
+        case Atom(source) | Binary("=", Call("position", []), Atom(source)) if source.isdecimal():
+            return int(source)
+    return None
+
+
 def _is_number(tree: Expr) -> bool:
     match tree:
         case Atom(source):
@@ -597,6 +672,10 @@ def _is_number(tree: Expr) -> bool:
 
 def _is_constant(tree: Expr) -> bool:
     return isinstance(tree, Literal) or (isinstance(tree, Atom) and tree.source[0] != "$")
+
+
+def _string(value: Any) -> str:
+    return str(value) if isinstance(value, str) else str(_string_value(value))
 
 
 def _true(value: Any) -> bool:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _new = object.__new__
 
-_LARGE = 3_000
-"""Tags from which on a page's selectors are chosen for how their time grows."""
+_LARGE, _HUGE = 3_000, 30_000
+"""Tags from which on a page's positions, and all its paths, are found in the way whose time grows with the page."""
 
 
 class TooDeepError(ResponseError):
@@ -34,13 +34,14 @@ class Tree:
     Raises ResponseError for a page whose tree has more than `max_nodes` nodes (0: no limit), and TooDeepError.
     """
 
-    __slots__ = ("_index", "document", "is_large", "namespaces", "root")
+    __slots__ = ("_index", "document", "is_huge", "is_large", "namespaces", "root")
 
     def __init__(self, text: str, max_nodes: int = MAX_NODES) -> None:
         self.document: Any = _parsed(text, max_nodes)
         self.root: Any = self.document.root
         self.namespaces: dict[str, str] | None = None
-        self.is_large = text.count("<") > _LARGE
+        tags = text.count("<")
+        self.is_large, self.is_huge = tags > _LARGE, tags > _HUGE
         self._index: Index | None = None
 
     def index(self) -> Index:

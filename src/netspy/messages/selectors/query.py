@@ -47,7 +47,7 @@ class Query:
     string is asked for its parent. Making one raises ValueError when the engine can't read the XPath.
     """
 
-    __slots__ = ("_compiled", "_counts", "_sideways", "native", "raw", "source", "xpath")
+    __slots__ = ("_compiled", "_counts", "_path", "_sideways", "native", "raw", "source", "xpath")
 
     def __init__(
         self, source: str, xpath: str, native: Native | None, raw: bool | None, tree: Expr | None = None
@@ -56,7 +56,8 @@ class Query:
         self.xpath = xpath
         self.native = native
         self.raw = raw
-        self._sideways = tree if tree is not None and axes.worth_it(tree) else None
+        self._sideways = tree is not None and axes.worth_it(tree)
+        self._path = tree
         self._counts = native is not None and ":nth-" in native.css
         self._compiled: Any = None
         try:
@@ -76,6 +77,8 @@ class Query:
             return [value for element in found if (value := element.attr(name)) is not None]
         if not native.text or not found:
             return found
+        if native.text == "own" and tree.is_huge and node in tree.index().at:
+            return axes.texts(found, tree.index())
         texts: Any = (_own_text if native.text == "own" else _all_text)[self.raw is None](node, n=found)
         return list(texts)
 
@@ -111,9 +114,10 @@ class Query:
 
     def ask(self, node: Any, tree: Tree, variables: Mapping[str, Any] | None = None) -> list[Any]:
         """Everything its XPath gives from `node`. Raises as `evaluate` does."""
-        if self._sideways is not None:
+        # turbohtml sorts nodes of different depths in time that grows with the square: `//*/*` on a huge page.
+        if self._path is not None and (self._sideways or tree.is_huge):
             try:
-                return axes.evaluate(self._sideways, node, tree.index(), variables or {})
+                return axes.evaluate(self._path, node, tree.index(), variables or {})
             except axes.UnsupportedError:
                 pass
             except (ValueError, TypeError) as error:
