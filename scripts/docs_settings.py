@@ -130,7 +130,7 @@ REFUSED_ZH = {
 }
 UNITS_ZH = {
     "s": "秒", "requests": "个请求", "rows": "行", "files": "个文件", "tries": "次", "pages": "页", "items": "条",
-    "deliveries": "次", "threads": "个线程", "connections": "个连接",
+    "deliveries": "次", "threads": "个线程", "connections": "个连接", "nodes": "个",
     "values": "个值", "path": "路径", "path or URL": "路径或 URL", "URL": "URL",
     "tasks": "个任务", "polls": "次", "hops": "跳", "bytes": "字节",
     "fingerprints": "个指纹", "layers": "层", "BATCH_INTERVAL_UNIT": "BATCH_INTERVAL_UNIT", "": "",

@@ -499,6 +499,7 @@ class PageBench(Bench):
             named_midware=self.callbacks.named,
             pool=self.pool,
             selector_engine="turbohtml",
+            max_tree_nodes=2_000_000,
         )
         self.done = []
         self.effects = Effects(self.env, self.control, {"mark": self._mark})

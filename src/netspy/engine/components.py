@@ -82,6 +82,7 @@ class Components:
             named_midware=callbacks.named,
             pool=self.pool,
             selector_engine=settings.SELECTOR_ENGINE,
+            max_tree_nodes=settings.MAX_TREE_NODES,
             on_shortage=lambda what: env.throttled.warning(
                 "shortage", f"this machine has no room: {what}; waiting"
             ),

@@ -17,6 +17,7 @@ from netspy.messages.charset_labels import python_codec
 from netspy.messages.headers import Given, Headers
 from netspy.messages.links import Link, Patterns, find_links, href_of
 from netspy.messages.request import Request
+from netspy.messages.selectors.size import MAX_NODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +32,8 @@ class Response:
     """The answer to one request: status, headers, body, and what is in it.
 
     `url` is where the body came from, after redirects; `history` holds the responses on the way there. `elapsed` is
-    in seconds. `engine` names what answers `css` and `xpath` (SELECTOR_ENGINE); the runtime sets it.
+    in seconds. `engine` names what answers `css` and `xpath` (SELECTOR_ENGINE), `max_tree_nodes` the largest tree
+    (MAX_TREE_NODES); the runtime sets both.
     """
 
     __slots__ = (
@@ -48,6 +50,7 @@ class Response:
         "elapsed",
         "engine",
         "history",
+        "max_tree_nodes",
         "request",
         "status_code",
         "url",
@@ -76,6 +79,7 @@ class Response:
         self.elapsed = elapsed.total_seconds() if isinstance(elapsed, timedelta) else elapsed
         self.history = [] if history is None else history
         self.engine: Engine = "turbohtml"
+        self.max_tree_nodes = MAX_NODES
         self._headers: Any = headers
         self._cookies: Any = cookies
         self._user_encoding = encoding
@@ -207,11 +211,11 @@ class Response:
 
     @property
     def selector(self) -> Selector:
-        """The selector of the whole document, parsed once."""
+        """The selector of the whole document, parsed once. Raises ResponseError for a tree that is too large."""
         if self._selector is None:
             from netspy.messages.selectors import parsed
 
-            self._selector = parsed(self.text, self.engine, self.kind)
+            self._selector = parsed(self.text, self.engine, self.kind, self.max_tree_nodes)
         return self._selector
 
     def css(self, query: str) -> SelectorList:

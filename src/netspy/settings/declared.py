@@ -338,6 +338,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     SELECTOR_ENGINE: Annotated[
         Literal["turbohtml", "parsel"], _download("What answers css() and xpath().")
     ] = "turbohtml"
+    MAX_TREE_NODES: Annotated[
+        int,
+        _download(
+            "The largest tree of an HTML page, in elements and texts of some 200 bytes; a page that makes a larger "
+            "one fails alone; 0 = no limit.",
+            "nodes",
+            ge=0,
+        ),
+    ] = 2000000
     URL_IGNORE_PARAMS: Annotated[
         list[str],
         _download(

@@ -400,8 +400,8 @@ def test_the_fast_way_answers_as_the_translated_xpath_from_any_element(page: str
         asked += 1
         for node in nodes:
             expected = query.evaluate(node)
-            assert query.values(node, tree.document) == expected, (source, node)
-            assert query.first(node, tree.document) == (expected[0] if expected else None), (source, node)
+            assert query.values(node, tree) == expected, (source, node)
+            assert query.first(node, tree) == (expected[0] if expected else None), (source, node)
     assert asked > 15
 
 
@@ -409,7 +409,14 @@ _names = st.sampled_from(["div", "p", "b", "*"])
 _tests = st.sampled_from(
     ["", ".a", ".B", "#a", "[x]", "[x='1']", "[x~='1']", "[x^='1']", "[x$='2']", "[x*='1']", "[x|='1']"]
 )
-_compounds = st.builds(lambda name, *tests: name + "".join(tests), _names, _tests, _tests)
+_places = st.sampled_from(
+    """
+    :first-child :last-child :only-child :nth-child(2) :nth-child(2n+1) :nth-child(-n+2) :nth-last-child(2)
+    :nth-last-child(n+2) :not(:first-child) :not(.a) :not(p) :is(.a) :has(b) :has(>.a) :has(+p)
+    :has(~p:first-child) :not(:nth-child(even))
+    """.split()
+)
+_compounds = st.builds(lambda name, *tests: name + "".join(tests), _names, _tests, _tests | _places)
 _attributes = st.sampled_from(
     ["", " class=a", " class='b B'", " id=a", " x=1", " x='1 2'", " x='1-2'", " class=''", " ID=A X=12"]
 )
@@ -430,19 +437,20 @@ _markup = st.recursive(
     markup=_markup,
     doctype=st.sampled_from(["", "<!doctype html>"]),
     compounds=st.lists(_compounds, min_size=1, max_size=3),
+    others=st.lists(_compounds, max_size=2),
     combinator=st.sampled_from([" ", " > ", " + ", " ~ "]),
-    wanted=st.sampled_from(["", "::text", "::attr(x)"]),
+    wanted=st.sampled_from(["", "::text", "::attr(x)", " ::text", " ::attr(x)"]),
 )
 def test_the_fast_way_on_any_page(
-    markup: str, doctype: str, compounds: list[str], combinator: str, wanted: str
+    markup: str, doctype: str, compounds: list[str], others: list[str], combinator: str, wanted: str
 ) -> None:
-    query = css_query(combinator.join(compounds) + wanted)
+    query = css_query(", ".join(each + wanted for each in [combinator.join(compounds), *others]))
     assume(query.native is not None)
     tree = Tree(doctype + markup)
     for node in [tree.root, *tree.root.iter_elements()]:
         expected = query.evaluate(node)
-        assert query.values(node, tree.document) == expected
-        assert query.first(node, tree.document) == (expected[0] if expected else None)
+        assert query.values(node, tree) == expected
+        assert query.first(node, tree) == (expected[0] if expected else None)
 
 
 def test_classes_and_values_keep_their_case_on_a_page_without_doctype() -> None:

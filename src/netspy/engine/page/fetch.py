@@ -43,11 +43,13 @@ class Fetcher:
         named_midware: Callable[[str], Callable[[Request], Any]],
         pool: CallbackPool,
         selector_engine: Literal["turbohtml", "parsel"],
+        max_tree_nodes: int,
         on_shortage: Callable[[str], None] = lambda _what: None,
     ) -> None:
         """`on_shortage` is told each time that the machine has no room for a fetch."""
         self._middlewares = middlewares
         self._engine = selector_engine
+        self._max_tree_nodes = max_tree_nodes
         self._downloader = downloader
         self._on_shortage = on_shortage
         self._pool = pool
@@ -98,6 +100,7 @@ class Fetcher:
         else:
             response = await self._wrapped(request)
         response.engine = self._engine
+        response.max_tree_nodes = self._max_tree_nodes
         return response
 
     async def _download(self, request: Request) -> Response:

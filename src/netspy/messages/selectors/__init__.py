@@ -2,6 +2,7 @@
 
     base.py           Selector, SelectorList: the interface, and the choice of the engine
     html.py           HTML on turbohtml
+    size.py           which pages make too large a tree
     query.py          one selector made ready, kept in a cache
     html5.py          XPath meant for lxml's tree, made to fit an HTML5 tree
     native.py         which selectors turbohtml's CSS engine answers faster, and just the same
@@ -17,6 +18,7 @@ from __future__ import annotations
 from typing import Literal
 
 from netspy.messages.selectors.base import Engine, Selector, SelectorList
+from netspy.messages.selectors.size import MAX_NODES
 
 __all__ = ["Engine", "Selector", "SelectorList", "make_selector", "parsed"]
 
@@ -28,10 +30,19 @@ def make_selector(
     return Selector(text=text, type=kind, engine=engine)
 
 
-def parsed(text: str, engine: Engine, kind: Literal["html", "xml", "json"]) -> Selector:
-    """As `make_selector`, for a text that was decoded from bytes and so holds no lone surrogates."""
-    if engine == "turbohtml" and kind == "html":
-        from netspy.messages.selectors.html import HtmlSelector
+def parsed(
+    text: str, engine: Engine, kind: Literal["html", "xml", "json"], max_nodes: int = MAX_NODES
+) -> Selector:
+    """As `make_selector`, for a text that was decoded from bytes and so holds no lone surrogates.
 
-        return HtmlSelector.on(text)
+    A page whose tree has more than `max_nodes` nodes raises ResponseError; 0: no limit. Only turbohtml counts them,
+    since lxml opens nothing again.
+    """
+    if engine == "turbohtml" and kind == "html":
+        from netspy.messages.selectors.html import HtmlSelector, TooDeepError
+
+        try:
+            return HtmlSelector.on(text, max_nodes)
+        except TooDeepError:
+            engine = "parsel"
     return Selector(text=text, type=kind, engine=engine)

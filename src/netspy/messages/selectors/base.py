@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, cast, overload
 
 from netspy.errors import ConfigError
 
@@ -19,8 +19,9 @@ class Selector:
     """A node of a document, or a string or number that a selector has given; and what can be asked of it.
 
     `Selector(text=html)` parses; `type` is `"html"`, `"xml"` or `"json"` (by the look of the text when None),
-    and `engine` is as the setting SELECTOR_ENGINE. XML and JSON are always answered by parsel. Not to be used
-    by two threads at a time.
+    and `engine` is as the setting SELECTOR_ENGINE. XML and JSON are always answered by parsel, and so is HTML that
+    nests more than 512 elements. Not to be used by two threads at a time. Raises ResponseError for a page that nests
+    more than either engine's parser reads, or has more nodes than the default of MAX_TREE_NODES.
     """
 
     __slots__ = ()
@@ -42,8 +43,15 @@ class Selector:
         if not isinstance(text, str):
             raise TypeError(f"Selector(text=…) takes the text of a document, not {text!r:.60}")
         chosen: Any = class_for(text, type, engine)
-        made: Self = object.__new__(chosen)
-        return made
+        made: Any = object.__new__(chosen)
+        if hasattr(chosen, "parse"):
+            from netspy.messages.selectors.html import TooDeepError
+
+            try:
+                made.parse(text)
+            except TooDeepError:
+                made = object.__new__(class_for(text, "html", "parsel"))
+        return cast("Self", made)
 
     def css(self, query: str) -> SelectorList:
         """The nodes that a CSS selector finds; `::text` and `::attr(name)` give strings.

@@ -8,8 +8,11 @@ import turbohtml
 
 from netspy.errors import ResponseError
 from netspy.messages.selectors import regex as regexes
+from netspy.messages.selectors import size
+from netspy.messages.selectors.axes import Index
 from netspy.messages.selectors.base import Engine, Selector, SelectorList, without_surrogates
 from netspy.messages.selectors.query import Query, css_query, xpath_query
+from netspy.messages.selectors.size import MAX_NODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,16 +20,78 @@ if TYPE_CHECKING:
 
 _new = object.__new__
 
+_LARGE, _HUGE = 3_000, 30_000
+"""Tags from which on a page's positions, and all its paths, are found in the way whose time grows with the page."""
+
+
+class TooDeepError(ResponseError):
+    """turbohtml's tree builder flattens what lies deeper than `DEEPEST` elements: texts end up elsewhere."""
+
 
 class Tree:
-    """One parsed page, shared by all selectors on it."""
+    """One parsed page, shared by all selectors on it.
 
-    __slots__ = ("document", "namespaces", "root")
+    Raises ResponseError for a page whose tree has more than `max_nodes` nodes (0: no limit), and TooDeepError.
+    """
 
-    def __init__(self, text: str) -> None:
-        self.document: Any = turbohtml.parse(text)
+    __slots__ = ("_index", "document", "is_huge", "is_large", "namespaces", "root")
+
+    def __init__(self, text: str, max_nodes: int = MAX_NODES) -> None:
+        self.document: Any = _parsed(text, max_nodes)
         self.root: Any = self.document.root
         self.namespaces: dict[str, str] | None = None
+        tags = text.count("<")
+        self.is_large, self.is_huge = tags > _LARGE, tags > _HUGE
+        self._index: Index | None = None
+
+    def index(self) -> Index:
+        """Its nodes by their place."""
+        if self._index is None:
+            self._index = Index(self.document)
+        return self._index
+
+    def changed(self) -> None:
+        """What was known of its nodes' places holds no more."""
+        self._index = None
+
+
+def _parsed(text: str, max_nodes: int) -> Any:
+    doubt = size.doubt(text, max_nodes)
+    if doubt is not None:
+        if doubt.hopeless:
+            raise _too_large(text, max_nodes)
+        for end in doubt.try_first:
+            _count(turbohtml.parse(text[:end]), text, max_nodes)
+    # A shadow root would be out of reach: a template stays one, as in lxml.
+    document = turbohtml.parse(text, allow_declarative_shadow_roots=False)
+    if doubt is not None:
+        _count(document, text, max_nodes)
+    if document.select_one("template") is not None:
+        for template in document.select("template"):
+            for content in template:
+                if isinstance(content, turbohtml.DocumentFragment):
+                    template.extend(list(content))
+                    content.extract()
+    if text.count("<") > size.DEEPEST - 2 and _too_deep(document):
+        raise TooDeepError(f"the page nests more than {size.DEEPEST} elements in each other")
+    return document
+
+
+_all_nodes = turbohtml.XPath("count(//node())")
+_too_deep = turbohtml.XPath(f"boolean({'/*' * (size.DEEPEST + 1)})")
+
+
+def _count(document: Any, text: str, max_nodes: int) -> None:
+    nodes: Any = _all_nodes(document)
+    if nodes > max_nodes:
+        raise _too_large(text, max_nodes)
+
+
+def _too_large(text: str, max_nodes: int) -> ResponseError:
+    return ResponseError(
+        f"a page of {len(text)} characters makes a tree of more than MAX_TREE_NODES={max_nodes} nodes, as a page does "
+        "that never closes its <b> or <font>; raise MAX_TREE_NODES if such pages are wanted (200 bytes for each node)"
+    )
 
 
 class HtmlSelector(Selector):
@@ -39,16 +104,21 @@ class HtmlSelector(Selector):
     def __init__(self, text: str, type: str | None = None, engine: Engine = "turbohtml") -> None:  # noqa: A002
         """Parse a page; lone surrogates in `text` become U+FFFD, so that what is selected can be stored."""
         del type, engine
-        self._tree = Tree(without_surrogates(text))
+        if not hasattr(self, "_tree"):
+            self._tree = Tree(without_surrogates(text))
         self.root = self._tree.root
         self._expr: str | None = None
         self._raw = False
 
     @classmethod
-    def on(cls, text: str) -> HtmlSelector:
-        """The selector of a page whose text is known to have no lone surrogates."""
-        tree = Tree(text)
+    def on(cls, text: str, max_nodes: int = MAX_NODES) -> HtmlSelector:
+        """The selector of a page whose text is known to have no lone surrogates. Raises as Tree does."""
+        tree = Tree(text, max_nodes)
         return cls.wrap(tree.root, tree, None)
+
+    def parse(self, text: str) -> None:
+        """Parse a page ahead of `__init__`. Raises as Tree does."""
+        self._tree = Tree(without_surrogates(text))
 
     @classmethod
     def wrap(cls, value: Any, tree: Tree, query: Query | None) -> HtmlSelector:
@@ -83,7 +153,10 @@ class HtmlSelector(Selector):
         if not (namespaces or known or variables):
             return HtmlSelectorList(self._tree, asked, node)
         prefixes = {**(known or {}), **(namespaces or {})}
-        return HtmlSelectorList(self._tree, asked, node, asked.evaluate(node, prefixes, variables))
+        found = (
+            asked.evaluate(node, prefixes, variables) if prefixes else asked.ask(node, self._tree, variables)
+        )
+        return HtmlSelectorList(self._tree, asked, node, found)
 
     def jmespath(self, query: str, **options: Any) -> SelectorList:
         """As Selector.jmespath."""
@@ -131,6 +204,7 @@ class HtmlSelector(Selector):
         if node.parent is None:
             raise ResponseError("drop() of a node that has no parent: it is the document, or dropped already")
         node.extract()
+        self._tree.changed()
 
     def remove_namespaces(self) -> None:
         """Nothing to do: plain names find HTML, SVG and MathML elements alike."""
@@ -163,7 +237,7 @@ class HtmlSelectorList(SelectorList):
         """What has been found, as the engine gives it: its nodes, strings, numbers."""
         values = self._values
         if values is None:
-            values = self._values = self._query.values(self._node, self._tree.document)
+            values = self._values = self._query.values(self._node, self._tree)
         return values
 
     def _selectors(self) -> list[HtmlSelector]:
@@ -175,12 +249,11 @@ class HtmlSelectorList(SelectorList):
     def css(self, query: str) -> HtmlSelectorList:
         """As Selector.css, of each."""
         asked = css_query(query)
-        document = self._tree.document
         values = [
             value
             for node in self.values()
             if isinstance(node, turbohtml.Node)
-            for value in asked.values(node, document)
+            for value in asked.values(node, self._tree)
         ]
         return HtmlSelectorList(self._tree, asked, None, values)
 
@@ -206,7 +279,7 @@ class HtmlSelectorList(SelectorList):
         """As SelectorList.get."""
         values = self._values
         if values is None:
-            value = self._query.first(self._node, self._tree.document)
+            value = self._query.first(self._node, self._tree)
             return default if value is None else _as_text(value)
         return _as_text(values[0]) if values else default
 
@@ -233,7 +306,7 @@ class HtmlSelectorList(SelectorList):
     @property
     def attrib(self) -> Mapping[str, str]:
         """As SelectorList.attrib."""
-        value = self._query.first(self._node, self._tree.document) if self._values is None else None
+        value = self._query.first(self._node, self._tree) if self._values is None else None
         if value is not None:
             return HtmlSelector.wrap(value, self._tree, self._query).attrib
         return self._selectors()[0].attrib if self.values() else {}

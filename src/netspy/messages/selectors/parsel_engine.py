@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import parsel
 
+from netspy.errors import ResponseError
 from netspy.messages.selectors import regex as regexes
 from netspy.messages.selectors.base import Engine, Selector, SelectorList, without_surrogates
 from netspy.messages.selectors.html5 import RAW_TEXT_ELEMENTS
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from re import Pattern
 
 _T = TypeVar("_T", bound=parsel.Selector)
+
+_DEEPEST = 2048
+"""Elements in each other at which libxml2 stops reading."""
 
 
 class ParselSelectorList(parsel.SelectorList[_T]):
@@ -47,9 +51,14 @@ class ParselSelector(parsel.Selector, Selector):  # type: ignore[misc]  # its li
         engine: Engine = "parsel",
         **options: Any,
     ) -> None:
-        """As parsel's, with lone surrogates in `text` replaced by U+FFFD (libxml2 takes UTF-8 only)."""
+        """As parsel's, with lone surrogates in `text` replaced by U+FFFD (libxml2 takes UTF-8 only).
+
+        Raises ResponseError where libxml2 has stopped at its limit of nesting and left out the rest of the page.
+        """
         del engine
         super().__init__(text if text is None else without_surrogates(text), type, **options)
+        if text is not None and self.type in ("html", "xml") and text.count("<") >= _DEEPEST:
+            _refuse_if_cut(self.root)
 
     def re(self, regex: str | Pattern[str], replace_entities: bool = True) -> list[str]:
         """As Selector.re."""
@@ -72,6 +81,18 @@ class ParselSelector(parsel.Selector, Selector):  # type: ignore[misc]  # its li
         if isinstance(root, str):
             return str(root), replace_entities and not _is_raw(root), False
         return str(self.get()), replace_entities, self.type == "html"
+
+
+def _refuse_if_cut(root: Any) -> None:
+    depth = 0
+    while root is not None:
+        depth += 1
+        root = root[-1] if len(root) else None
+    if depth >= _DEEPEST:
+        raise ResponseError(
+            f"the page nests more than {_DEEPEST - 1} elements in each other, where lxml stops reading; "
+            "take what you need from its text, with response.re()"
+        )
 
 
 def _is_raw(value: str) -> bool:

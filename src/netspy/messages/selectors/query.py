@@ -6,6 +6,7 @@ module is loaded with the first HTML page.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import cssselect
 import turbohtml
 from cssselect.xpath import ExpressionError
 
+from netspy.messages.selectors import axes
 from netspy.messages.selectors import native as natives
 from netspy.messages.selectors.html5 import RAW_TEXT_ELEMENTS, for_html5, raw_text
 from netspy.messages.selectors.xpath import (
@@ -30,9 +32,12 @@ from netspy.messages.selectors.xpath import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from netspy.messages.selectors.html import Tree
     from netspy.messages.selectors.native import Native
 
 _CACHED = 4096
+
+_plain_name = re.compile(r"[a-zA-Z_][\w.\-]*", re.ASCII).fullmatch
 
 
 class Query:
@@ -42,13 +47,18 @@ class Query:
     string is asked for its parent. Making one raises ValueError when the engine can't read the XPath.
     """
 
-    __slots__ = ("_compiled", "native", "raw", "source", "xpath")
+    __slots__ = ("_compiled", "_counts", "_path", "_sideways", "native", "raw", "source", "xpath")
 
-    def __init__(self, source: str, xpath: str, native: Native | None, raw: bool | None) -> None:
+    def __init__(
+        self, source: str, xpath: str, native: Native | None, raw: bool | None, tree: Expr | None = None
+    ) -> None:
         self.source = source
         self.xpath = xpath
         self.native = native
         self.raw = raw
+        self._sideways = tree is not None and axes.worth_it(tree)
+        self._path = tree
+        self._counts = native is not None and ":nth-" in native.css
         self._compiled: Any = None
         try:
             self._compiled = turbohtml.XPath(xpath, smart_strings=raw is None)
@@ -56,48 +66,63 @@ class Query:
             if ":" not in xpath:  # a prefix may be explained when the query is asked
                 raise ValueError(f"XPath error: {error} in {source}") from None
 
-    def values(self, node: Any, document: Any) -> list[Any]:
+    def values(self, node: Any, tree: Tree) -> list[Any]:
         """Everything it finds from `node`, in document order."""
-        native = self.native
-        if native is not None:
-            found = _elements(native, node, document)
-            if found is not None:
-                if native.attribute is not None:
-                    name = native.attribute
-                    return [value for element in found if (value := element.attr(name)) is not None]
-                if not native.text:
-                    return found
-                if len(found) < 2:  # several could lie in each other, and their text with them
-                    return _texts(found[0]) if found else []
-        return self.evaluate(node)
+        native = self._native_for(tree)
+        found = None if native is None else _elements(native, node, tree.document)
+        if native is None or found is None:
+            return self.ask(node, tree)
+        if native.attribute is not None:
+            name = native.attribute
+            return [value for element in found if (value := element.attr(name)) is not None]
+        if not native.text or not found:
+            return found
+        if native.text == "own" and tree.is_huge and node in tree.index().at:
+            return axes.texts(found, tree.index())
+        texts: Any = (_own_text if native.text == "own" else _all_text)[self.raw is None](node, n=found)
+        return list(texts)
 
-    def first(self, node: Any, document: Any) -> Any:
+    def first(self, node: Any, tree: Tree) -> Any:
         """The first of `values`, or None."""
-        native = self.native
-        if native is not None:
-            if native.scope == "document" or node is document.root:
-                found = (node if native.scope == "below" else document).select_one(native.css)
-            elif native.compounds == 1:
-                found = (
-                    node
-                    if native.scope == "self" and node.matches(native.css)
-                    else node.select_one(native.css)
-                )
-            else:
-                return next(iter(self.evaluate(node)), None)
-            if found is None or not (native.text or native.attribute is not None):
-                return found
-            if native.text:
-                child = next(iter(found), None)
-                if child is not None and type(child) is turbohtml.Text:
-                    return child.data
-            else:
-                value = found.attr(native.attribute)
-                if value is not None:
-                    return value
-            # The first text is not the first thing in the first element, or it has no such attribute.
-            return next(iter(self.values(node, document)), None)
-        return next(iter(self.evaluate(node)), None)
+        native, document = self._native_for(tree), tree.document
+        if native is None:
+            return next(iter(self.ask(node, tree)), None)
+        if native.scope == "document" or node is document.root:
+            found = (node if native.scope == "below" else document).select_one(native.css)
+        elif native.sideways and node.matches(native.sideways):
+            return next(iter(self.ask(node, tree)), None)
+        elif native.scope == "self" and native.itself and node.matches(native.itself):
+            found = node
+        else:
+            found = node.select_one(native.inside)
+        if found is None or not (native.text or native.attribute is not None):
+            return found
+        if native.text:
+            child = next(iter(found), None)
+            if child is not None and type(child) is turbohtml.Text:
+                return child.data
+        else:
+            value = found.attr(native.attribute)
+            if value is not None:
+                return value
+        # The first text is not the first thing in the first element, or it has no such attribute.
+        return next(iter(self.values(node, tree)), None)
+
+    def _native_for(self, tree: Tree) -> Native | None:
+        """The native form, unless it has positions and the page is large: it would count anew for each parent."""
+        return None if self._counts and tree.is_large else self.native
+
+    def ask(self, node: Any, tree: Tree, variables: Mapping[str, Any] | None = None) -> list[Any]:
+        """Everything its XPath gives from `node`. Raises as `evaluate` does."""
+        # turbohtml sorts nodes of different depths in time that grows with the square: `//*/*` on a huge page.
+        if self._path is not None and (self._sideways or tree.is_huge):
+            try:
+                return axes.evaluate(self._path, node, tree.index(), variables or {})
+            except axes.UnsupportedError:
+                pass
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"XPath error: {error} in {self.source}") from None
+        return self.evaluate(node, None, variables)
 
     def evaluate(
         self,
@@ -138,22 +163,23 @@ def _has_raw_parent(value: Any) -> bool:
 
 def _elements(native: Native, node: Any, document: Any) -> list[Any] | None:
     """The elements of a native selector; None when it can't be asked from this node."""
-    css = native.css
-    scope = native.scope
     found: list[Any]
-    if scope == "document" or node is document.root:
-        found = (node if scope == "below" else document).select(css)
-    elif native.compounds == 1:
-        found = node.select(css)
-        if scope == "self" and node.matches(css):
-            found = [node, *found]
-    else:
+    if native.scope == "document" or node is document.root:
+        found = (node if native.scope == "below" else document).select(native.css)
+    elif native.sideways and node.matches(native.sideways):
         return None
+    else:
+        found = node.select(native.inside)
+        if native.scope == "self" and native.itself and node.matches(native.itself):
+            found = [node, *found]
     return found
 
 
-def _texts(element: Any) -> list[str]:
-    return [child.data for child in element if isinstance(child, (turbohtml.Text, turbohtml.CData))]
+# The text of elements that may lie in each other; the second of each knows of each text where it is from.
+_own_text, _all_text = (
+    [turbohtml.XPath(path, smart_strings=smart) for smart in (False, True)]
+    for path in ("$n/text()", "$n/descendant::text()")
+)
 
 
 @lru_cache(maxsize=_CACHED)
@@ -168,7 +194,7 @@ def xpath_query(source: str) -> Query:
     except XPathSyntaxError as error:
         raise ValueError(f"XPath error: {error} in {source}") from None
     xpath = source if changed == tree else write(changed)
-    return Query(source, xpath, natives.from_xpath(changed), raw_text(changed))
+    return Query(source, xpath, natives.from_xpath(changed), raw_text(changed), changed)
 
 
 @lru_cache(maxsize=_CACHED)
@@ -176,18 +202,21 @@ def css_query(source: str) -> Query:
     """The query of a CSS selector. Raises cssselect's SelectorError."""
     translator = cssselect.HTMLTranslator()
     union: Expr | None = None
-    native: Native | None = None
     selectors = cssselect.parse(source)
+    wanted = []
     for selector in selectors:
         text, attribute = _pseudo_element(selector.pseudo_element)
+        wanted.append((text, attribute))
         tree = _with_pseudo_element(parse(translator.selector_to_xpath(selector)), text, attribute)
         union = tree if union is None else Binary("|", union, tree)
-        if len(selectors) == 1:
-            native = natives.from_css(selector.parsed_tree, text=text, attribute=attribute)
     if union is None:
         raise ValueError(f"the CSS selector {source!r} is empty")
+    native: Native | None = None
+    if len(set(wanted)) == 1:
+        [(text, attribute)] = set(wanted)
+        native = natives.from_css([each.parsed_tree for each in selectors], text=text, attribute=attribute)
     changed = for_html5(union)
-    return Query(source, write(changed), native, raw_text(changed))
+    return Query(source, write(changed), native, raw_text(changed), changed)
 
 
 def _pseudo_element(pseudo: Any) -> tuple[bool, str | None]:
@@ -233,10 +262,7 @@ def _any_below(step: Step) -> bool:
 
 
 def _attribute_step(name: str) -> Step:
-    try:
-        tree = parse(f"@{name}")
-    except XPathSyntaxError:
-        tree = None
-    if isinstance(tree, Path) and len(tree.steps) == 1 and not tree.steps[0].predicates:
-        return Step("/", "attribute", tree.steps[0].test)
+    """The attribute of that very name: `xlink:href` or `@click` is no name of XPath, but one of HTML."""
+    if _plain_name(name):
+        return Step("/", "attribute", name)
     return Step("/", "attribute", "*", [Binary("=", Call("name", []), Literal(name))])

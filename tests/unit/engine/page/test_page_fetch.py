@@ -319,7 +319,7 @@ async def test_a_machine_without_room_is_waited_for_and_no_try_is_lost_ho_12(mon
     told = []
     fetcher = module.Fetcher(
         Short(), middlewares=(), download_midware=None, named_midware=lambda _name: None, pool=None,
-        selector_engine="turbohtml", on_shortage=told.append,
+        selector_engine="turbohtml", max_tree_nodes=1000, on_shortage=told.append,
     )  # fmt: skip
     assert (await fetcher.fetch(Request(URL))).status_code == 200
     assert told == ["no files", "no memory"]
