@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.errors import InvalidUrlError, MissingExtraError, RequestError, ResponseError
 from netspy.messages import charset, urls
-from netspy.messages.charset_labels import python_codec
+from netspy.messages.charset_labels import FALLBACK, python_codec
 from netspy.messages.headers import Given, Headers
 from netspy.messages.links import Link, Patterns, find_links, href_of
 from netspy.messages.request import Request
@@ -138,7 +138,7 @@ class Response:
         """
         if self._encoding is None:
             self._read()
-        return self._encoding or charset.FALLBACK
+        return self._encoding or FALLBACK
 
     @encoding.setter
     def encoding(self, name: str | None) -> None:

@@ -54,8 +54,9 @@ def test_an_encoding_set_late_resets_what_was_read_before() -> None:
         (b"\xfe\xff\0<\0p", None, "utf-16be"),
         (b"<meta charset=gbk>", "text/html; charset=big5", "big5"),
         (b"<meta charset=gbk>", "text/html; charset=", "gbk"),
-        (b"<meta charset=gbk>", "text/html;charset='Shift_JIS'", "shift_jis"),
-        (b"<meta charset=gbk>", 'text/html; x="a"; CharSet = EUC-KR', "euc-kr"),
+        (b"<meta charset=gbk>", "text/html;charset='Shift_JIS'", "gbk"),  # the quotes are part of the label
+        (b"<meta charset=gbk>", 'text/html; x="a"; CharSet=EUC-KR', "euc-kr"),
+        (b"<meta charset=gbk>", "text/html; charset = EUC-KR", "gbk"),  # no parameter of that name
         (b"<meta charset=gbk>", "text/html; charset=none; charset=big5", "gbk"),  # the first one counts
         (b"<!-- <meta charset=big5> --><META CHARSET = 'gbk' >", None, "gbk"),
         (b"<meta name=x content='a>b'><meta charset=gbk>", None, "gbk"),
