@@ -29,6 +29,8 @@ _NEARLY = 20  # and this many in an encoding where most pairs of bytes mean some
 _MULTI_BYTE = ("euc-jp", "shift_jis", "euc-kr", "gbk", "big5")  # the strictest first
 
 _sloppy_charset = re.compile(r"""charset\s*=\s*["']?\s*([^\s"';,]+)""", re.IGNORECASE).search
+# What careless writers of UTF-8 leave in it: halves of surrogate pairs, and U+FFFD for what they couldn't read.
+_utf8_scars = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]|\xef\xbf\xbd").sub
 _first_high_byte = re.compile(rb"[\x80-\xff]").search
 
 _TYPES: dict[Kind, MediaType] = {
@@ -208,10 +210,10 @@ def _by_content(body: bytes, hint: str | None) -> str:
 
 def _nearly_utf8(sample: bytes) -> bool:
     """Whether there are but a few broken places (a cut title, one foreign comment). A character that the end cuts off
-    is none, nor is U+FFFD where the page itself has it.
+    is none.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text = decoder.decode(sample.replace("\ufffd".encode(), b""))
+    text = decoder.decode(_utf8_scars(b"\xc3\xa4", sample))
     return not text.isascii() and _nearly(text, _NEARLY_UTF8)
 
 

@@ -260,7 +260,11 @@ class Response:
             from bs4 import BeautifulSoup  # type: ignore[import-not-found,import-untyped,unused-ignore]
         except ImportError:
             raise MissingExtraError("response.bs4", "bs4") from None
-        return BeautifulSoup(self.text, "lxml-xml" if self.kind == "xml" else "lxml")
+        if self.kind != "xml":
+            return BeautifulSoup(self.text, "lxml")
+        from netspy.messages.xml_text import with_good_references
+
+        return BeautifulSoup(with_good_references(self.text), "lxml-xml")
 
     # -- links
 

@@ -9,6 +9,7 @@ import parsel
 from netspy.messages.selectors import regex as regexes
 from netspy.messages.selectors.base import Engine, Selector, SelectorList, without_surrogates
 from netspy.messages.selectors.html5 import RAW_TEXT_ELEMENTS
+from netspy.messages.xml_text import with_good_references
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,6 +50,8 @@ class ParselSelector(parsel.Selector, Selector):  # type: ignore[misc]  # its li
     ) -> None:
         """As parsel's, with lone surrogates in `text` replaced by U+FFFD (libxml2 takes UTF-8 only)."""
         del engine
+        if text is not None and type == "xml":
+            text = with_good_references(text)
         super().__init__(text if text is None else without_surrogates(text), type, **options)
 
     def re(self, regex: str | Pattern[str], replace_entities: bool = True) -> list[str]:
