@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from html.entities import html5
 
-# Sections where "&" is a character like others are stepped over, and so are the five names that XML knows.
+_doubtful = re.compile("&(?!(?:amp|lt|gt|quot|apos);)").search
+# Sections where "&" is a character like others are stepped over, and so are the five names that XML knows. Each
+# alternative begins with a plain character, so that the search runs from one of these to the next.
+_number = r"&#(?:[0-9]+|[xX][0-9a-fA-F]+);?"
 _references = re.compile(
     r"<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
-    r"|(?:&\#(?:[0-9]+|[xX][0-9a-fA-F]+);?)+"
+    rf"|{_number}(?:{_number})*"
     r"|&(?!(?:amp|lt|gt|quot|apos);)(?:(?P<name>[^\W\d][\w.:-]*);)?",
     re.DOTALL,
 ).sub
@@ -28,7 +31,7 @@ def with_good_references(text: str) -> str:
     characters is U+FFFD. `&nbsp;` and the other names of HTML mean what they mean there, unless the document
     declares entities of its own. A "&" that begins no reference is itself.
     """
-    if "&" not in text:
+    if not _doubtful(text):
         return text
     declares = "<!ENTITY" in text
 
