@@ -14,7 +14,7 @@ REST := (slow or fault or chaos) and not guarantee and not faults_full
 FAST_TESTS := tests/unit tests/contract tests/surface
 LINTED := src tests examples scripts benchmarks
 
-.PHONY: help venv demo demo-batch test test-rest test-all test-newest test-stores wheel faults soak check lint fast-tests servers bench chaos mutations long-run docs-settings lock clean
+.PHONY: help venv demo demo-batch test test-rest test-all test-newest test-stores wheel faults soak check lint fast-tests servers bench chaos mutations conformance long-run docs-settings lock clean
 # Without compiled files every process of a test would compile all of netspy anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -85,6 +85,9 @@ chaos: $(STAMP) servers ## crawl under seeded random kills, cuts and restarts (A
 
 mutations: $(STAMP) servers ## break each Lua script in each of many places; a test must notice; writes docs/mutations.md
 	@$(BIN)/python scripts/mutate_scripts.py $(ARGS)
+
+conformance: $(STAMP) ## html5lib's encoding cases, fetched from the package index, asked of our charset detection
+	@$(BIN)/python scripts/conformance.py
 
 long-run: $(STAMP) servers ## 200,000 pages with AirSpider and on Redis: memory, descriptors and log stay flat
 	@$(BIN)/python scripts/long_run.py $(ARGS)

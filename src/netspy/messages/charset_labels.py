@@ -5,6 +5,9 @@ from __future__ import annotations
 import codecs
 from functools import lru_cache
 
+FALLBACK = "windows-1252"
+"""What bytes are read as that say nothing and look like nothing."""
+
 # WHATWG refuses to decode these, because they can hide markup from a filter. A crawler has no filter to protect
 # and would only lose the text.
 _REFUSED = {"hz-gb-2312": "hz", "iso-2022-kr": "iso2022_kr", "csiso2022kr": "iso2022_kr"}

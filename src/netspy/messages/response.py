@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.errors import InvalidUrlError, MissingExtraError, NotJsonError, RequestError, ResponseError
 from netspy.messages import charset, urls
-from netspy.messages.charset_labels import python_codec
+from netspy.messages.charset_labels import FALLBACK, python_codec
 from netspy.messages.headers import Given, Headers
 from netspy.messages.links import Link, Patterns, find_links, href_of
 from netspy.messages.request import Request
@@ -143,7 +143,7 @@ class Response:
         """
         if self._encoding is None:
             self._read()
-        return self._encoding or charset.FALLBACK
+        return self._encoding or FALLBACK
 
     @encoding.setter
     def encoding(self, name: str | None) -> None:
@@ -265,7 +265,11 @@ class Response:
             from bs4 import BeautifulSoup  # type: ignore[import-not-found,import-untyped,unused-ignore]
         except ImportError:
             raise MissingExtraError("response.bs4", "bs4") from None
-        return BeautifulSoup(self.text, "lxml-xml" if self.kind == "xml" else "lxml")
+        if self.kind != "xml":
+            return BeautifulSoup(self.text, "lxml")
+        from netspy.messages.xml_text import with_good_references
+
+        return BeautifulSoup(with_good_references(self.text), "lxml-xml")
 
     # -- links
 

@@ -54,8 +54,9 @@ def test_an_encoding_set_late_resets_what_was_read_before() -> None:
         (b"\xfe\xff\0<\0p", None, "utf-16be"),
         (b"<meta charset=gbk>", "text/html; charset=big5", "big5"),
         (b"<meta charset=gbk>", "text/html; charset=", "gbk"),
-        (b"<meta charset=gbk>", "text/html;charset='Shift_JIS'", "shift_jis"),
-        (b"<meta charset=gbk>", 'text/html; x="a"; CharSet = EUC-KR', "euc-kr"),
+        (b"<meta charset=gbk>", "text/html;charset='Shift_JIS'", "gbk"),  # the quotes are part of the label
+        (b"<meta charset=gbk>", 'text/html; x="a"; CharSet=EUC-KR', "euc-kr"),
+        (b"<meta charset=gbk>", "text/html; charset = EUC-KR", "gbk"),  # no parameter of that name
         (b"<meta charset=gbk>", "text/html; charset=none; charset=big5", "gbk"),  # the first one counts
         (b"<!-- <meta charset=big5> --><META CHARSET = 'gbk' >", None, "gbk"),
         (b"<meta name=x content='a>b'><meta charset=gbk>", None, "gbk"),
@@ -76,6 +77,11 @@ def test_an_encoding_set_late_resets_what_was_read_before() -> None:
         (b"", None, "utf-8"),
         (b" " * 1100 + b"<meta charset=gbk>\xd6\xd0\xff", None, "gbk"),  # late, but better than a guess
         ("{'a': 'é'}".encode("utf-16-le"), "application/json", "utf-16-le"),
+        ('{"a": 1}'.encode("utf-16"), "application/json", "utf-16le"),
+        ('{"a": 1}'.encode("utf-16-be"), "application/json", "utf-16-be"),
+        ('{"a": 1}'.encode("utf-32-be"), "application/json", "utf-32-be"),
+        ('{"a": 1}'.encode("utf-32"), "application/json", "utf-32"),
+        (b"\0\0\xfe\xff" + '{"a": 1}'.encode("utf-32-be"), "application/json; charset=gbk", "utf-32"),
         (b'{"a": "\xd6\xd0"}', "application/json; charset=gbk", "gbk"),
         ('{"a": "中"}'.encode(), "application/json; charset=gbk", "utf-8"),  # RFC 8259
     ],
@@ -159,6 +165,42 @@ def test_one_broken_place_does_not_make_a_legacy_page_something_else(
 def test_a_utf8_page_with_a_bad_byte_or_a_cut_character_stays_utf8(text: str, broken: bytes) -> None:
     encoding, read = charset.read(text.encode() + broken + text.encode(), "text/html")
     assert (encoding, read.replace("<br>", "")) == ("utf-8", text + "\ufffd" + text)
+
+
+@pytest.mark.parametrize(
+    "content_type", [None, "text/html", "text/plain", "text/csv", "text/xml", "application/json"]
+)
+@pytest.mark.parametrize("text", [GERMAN, GB])
+def test_a_short_utf8_page_with_one_bad_byte_stays_utf8(text: str, content_type: str | None) -> None:
+    page = text.encode()
+    places = [at for at in range(len(text) + 1) if at == len(text) or not text[at].isascii()]
+    for at in places:
+        before, after = text[:at].encode(), text[at:].encode()
+        assert charset.read(before + b"\xff" + after, content_type) == (
+            "utf-8",
+            f"{text[:at]}\ufffd{text[at:]}",
+        )
+    lost = page.replace("ü".encode(), b"\xfc", 1).replace("高".encode(), b"\xb8\xdf", 1)
+    assert charset.detect(lost, content_type) == "utf-8"
+
+
+@pytest.mark.parametrize("content_type", [None, "text/html", "text/plain", "text/xml", "application/json"])
+@pytest.mark.parametrize(
+    "text", ["für S", "Größe", "中文测", "<p>Grüße aus Köln", "😀😀", GERMAN, GB, GERMAN * 9000]
+)
+def test_a_utf8_page_that_was_cut_in_a_character_stays_utf8(text: str, content_type: str | None) -> None:
+    for cut in ("é".encode()[:1], "中".encode()[:1], "中".encode()[:2], "😀".encode()[:3]):
+        assert charset.read(text.encode() + cut, content_type) == ("utf-8", f"{text}\ufffd")
+
+
+def test_half_a_surrogate_pair_in_utf8_is_a_bad_place_of_utf8() -> None:
+    """Java's way of writing an emoji into UTF-8, in a page that is ASCII otherwise."""
+    sale = b"<p>Sale \xed\xa0\xbd\xed\xb8\x80"
+    assert charset.read(sale, "text/html") == ("utf-8", "<p>Sale " + 6 * "\ufffd")
+
+
+def test_one_byte_at_the_end_is_no_evidence_of_utf8() -> None:
+    assert charset.read(b"<p>caf\xe9", "text/html")[1] == "<p>café"
 
 
 def test_bytes_without_evidence_are_windows_1252_as_in_browsers() -> None:

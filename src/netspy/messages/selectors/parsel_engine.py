@@ -10,6 +10,7 @@ from netspy.errors import ResponseError
 from netspy.messages.selectors import regex as regexes
 from netspy.messages.selectors.base import Engine, Selector, SelectorList, without_surrogates
 from netspy.messages.selectors.html5 import RAW_TEXT_ELEMENTS
+from netspy.messages.xml_text import with_good_references
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,6 +57,8 @@ class ParselSelector(parsel.Selector, Selector):  # type: ignore[misc]  # its li
         Raises ResponseError where libxml2 has stopped at its limit of nesting and left out the rest of the page.
         """
         del engine
+        if text is not None and type == "xml":
+            text = with_good_references(text)
         super().__init__(text if text is None else without_surrogates(text), type, **options)
         if text is not None and self.type in ("html", "xml") and text.count("<") >= _DEEPEST:
             _refuse_if_cut(self.root)
