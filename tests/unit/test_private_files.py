@@ -81,9 +81,8 @@ def test_failed_requests_and_what_was_seen_s1(tmp_path) -> None:
         for made in tmp_path.iterdir():
             made.chmod(0o644)
         assert resume.claim_dump(path, lambda found: False)
-        assert modes(tmp_path) == dict.fromkeys(
-            ("failed.jsonl", "failed.jsonl.replaying", "failed.jsonl.seen"), 0o600
-        )
+        names = ("failed.jsonl", "failed.jsonl.replaying", "failed.jsonl.seen", "failed.jsonl.unreadable")
+        assert modes(tmp_path) == dict.fromkeys(names, 0o600)
         wide(path, record())
         assert resume.claim_dump(path)
         for made in tmp_path.iterdir():

@@ -189,7 +189,7 @@ def _put_aside(path: Path, lines: list[bytes]) -> None:
             fresh.append(line)
     if not fresh:
         return
-    with aside.open("ab") as file:
+    with open(aside, "ab", opener=open_private) as file:
         file.writelines(fresh)
         file.flush()
         os.fsync(file.fileno())
@@ -231,7 +231,7 @@ def claim_dump(path: Path, wanted: Callable[[FailedRecord], bool] | None = None)
     replaying = replaying_path(path)
     torn = 0
     try:
-        for file in (path, replaying, seen_path(path)):
+        for file in (path, replaying, seen_path(path), unreadable_path(path)):
             narrow(file)
         if path.is_file():
             if replaying.exists():
