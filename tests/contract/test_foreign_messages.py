@@ -15,7 +15,10 @@ from broker_rig import SETTINGS, taken
 
 from netspy.brokers.amqp_properties import Properties
 from netspy.tasks.amqp import AmqpTaskSource
+from netspy.tasks.kafka.source import KafkaTaskSource, in_parts
+from netspy.tasks.kafka.thread import Record
 from netspy.testing.runner import run_command
+from support.kafka_mock import write_with_headers
 from support.raw_amqp import RawPublisher, long, pair, properties, short
 
 MICROSECONDS = struct.pack(">Q", 1_796_077_425_046_000)
@@ -172,3 +175,75 @@ def _with_another_user(original, notes, **how):
     if "user_id" in copy.parts:
         copy.parts["user_id"] = short(b"somebody")
     return copy
+
+
+# ---- Kafka
+
+
+async def through_kafka(kafka, name, write, count):
+    """The messages of the failed topic, by body, when `write` has written `count` of them and one task."""
+    from confluent_kafka import Consumer, Producer
+
+    producer = Producer({"bootstrap.servers": kafka.servers})
+    await asyncio.to_thread(write, producer)
+    producer.produce(name, b"1")
+    assert await asyncio.to_thread(producer.flush, 30) == 0
+    source = KafkaTaskSource(f"kafka://{kafka.servers}/{name}?group={name}", SETTINGS, topic="x", group="x")
+    await source.open()
+    tasks = []
+    async with asyncio.timeout(60):
+        while not tasks or (await source.backlog()).failed < count:
+            tasks += await source.take(10)
+    assert [task.value for task in tasks] == [1]
+    await source.settled(tasks)
+    await source.close()
+    reader = Consumer({"bootstrap.servers": kafka.servers, "group.id": f"r-{name}", "auto.offset.reset": "earliest"})
+    reader.subscribe([f"{name}.failed"])
+    found = [await asyncio.to_thread(reader.poll, 30) for _ in range(count)]
+    reader.close()
+    return {message.value(): message for message in found}
+
+
+async def test_the_copy_of_a_failed_kafka_message_has_all_that_the_message_had(kafka, name):
+    """Case HB-08: key, time, a null that stays null, headers without a value; and the notes in the place of older ones."""
+
+    def write(producer):
+        producer.produce(name, None, key="shop-1", headers=[("a", None), ("b", b"\xff"), ("error", b"old")])
+        producer.produce(name, b"not json", key=b"\xff", timestamp=1_577_836_800_000)
+        producer.produce(name, b"")
+
+    found = await through_kafka(kafka, name, write, 3)
+    assert found.keys() == {None, b"not json", b""}
+    assert (found[None].key(), found[b""].key()) == (b"shop-1", None)
+    assert found[None].headers()[:2] == [("a", None), ("b", b"\xff")]
+    assert [key for key, _ in found[None].headers()] == ["a", "b", "error", "failed-at", "offset"]
+    assert found[b"not json"].key() == b"\xff"
+    assert found[b"not json"].timestamp()[1] == 1_577_836_800_000
+
+
+async def test_a_kafka_message_whose_headers_are_too_large_or_no_text_is_put_aside_in_part(kafka, name):
+    """Cases HB-01, HB-02 on Kafka. The client library can't decode a header's name that is no UTF-8."""
+
+    def write(producer):
+        # With the notes it is over what a producer may send (1,000,000 bytes by default).
+        producer.produce(name, b"not json", key=b"k", headers=[("trace", b"x" * 999_850)])
+        write_with_headers(kafka.servers, name, b"not json either", [(b"caf\xe9", b"v")])
+
+    found = await through_kafka(kafka, name, write, 2)
+    large, latin = found[b"not json"], found[b"not json either"]
+    assert large.key() == b"k"
+    assert dict(large.headers())["left-out"] == b"headers, 999855 bytes"
+    assert b"no UTF-8" in dict(latin.headers())["left-out"]
+
+
+def test_what_brokers_refuse_is_offered_to_them_with_less_and_less():
+    notes = [("error", b"e"), ("offset", b"t/0/7")]
+    whole = Record(b"body", [("a", b"1"), *notes], None, 5)
+    first, keyed, less, note = in_parts(whole)
+    assert first is whole
+    assert keyed == Record(b"body", whole.headers, b"t/0/7", 0)
+    assert (less.value, less.headers[:-1]) == (b"", whole.headers)
+    assert (note.value, note.headers[:-1]) == (b"", notes)
+    assert note.headers[-1] == ("left-out", b"4 bytes, and headers, 2 bytes")
+    large = Record(b"body", [("a", b"x" * 9), *notes], b"k")
+    assert in_parts(large)[2] == Record(b"body", [*notes, ("left-out", b"headers, 10 bytes")], b"k")
