@@ -50,6 +50,28 @@ def find_librdkafka() -> str | None:
     return str(found[0]) if found else None
 
 
+def write_with_headers(servers: str, topic: str, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Write a message whose headers have any bytes as names, which the Python client refuses."""
+    library = ctypes.CDLL(find_librdkafka())
+    for function in (library.rd_kafka_new, library.rd_kafka_conf_new, library.rd_kafka_headers_new):
+        function.restype = ctypes.c_void_p
+    why = ctypes.create_string_buffer(500)
+    config = ctypes.c_void_p(library.rd_kafka_conf_new())
+    library.rd_kafka_conf_set(config, b"bootstrap.servers", servers.encode(), why, 500)
+    producer = ctypes.c_void_p(library.rd_kafka_new(_PRODUCER, config, why, 500))
+    packed = ctypes.c_void_p(library.rd_kafka_headers_new(ctypes.c_size_t(len(headers))))
+    for name, value in headers:
+        sizes = ctypes.c_ssize_t(len(name)), ctypes.c_ssize_t(len(value))
+        library.rd_kafka_header_add(packed, name, sizes[0], value, sizes[1])
+    # rd_kafka_vtype_t: topic 1, value 4, flags 7 (2: copy), headers 10, end 0.
+    code = library.rd_kafka_producev(
+        producer, 1, topic.encode(), 4, body, ctypes.c_size_t(len(body)), 7, 2, 10, packed, 0
+    )
+    assert code == 0, code
+    assert library.rd_kafka_flush(producer, 30_000) == 0
+    library.rd_kafka_destroy(producer)
+
+
 class KafkaMock(Block):
     """The cluster as a test sees it. Topics appear when they are first used, with 4 partitions."""
 

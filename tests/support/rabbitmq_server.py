@@ -87,6 +87,12 @@ class RabbitServer(PrivateServer):
         self._end(signal.SIGKILL)
         raise RuntimeError(f"{self.binary} did not start; the end of its log:\n{log[-2000:]}")
 
+    def control(self, *words: str) -> None:
+        """`rabbitmqctl` for this node; takes some seconds. Raises CalledProcessError."""
+        program = Path(self.binary).with_name("rabbitmqctl")
+        command = [str(program), "--quiet", "-n", self._environment()["RABBITMQ_NODENAME"], *words]
+        subprocess.run(command, env=self._environment(), check=True, capture_output=True, timeout=60)
+
     def _write_config(self) -> None:
         lines = {
             "listeners.tcp.1": f"{self.host}:{self.port}",

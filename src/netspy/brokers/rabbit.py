@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
 from netspy.brokers.address import display_url, read_hosts, read_options, read_user, split_query, wrong
-from netspy.errors import ConfigError, MissingExtraError, StoreLostError, StoreUnavailableError
+from netspy.brokers.amqp_frames import Transport
+from netspy.errors import (
+    ConfigError,
+    MissingExtraError,
+    SerializationError,
+    StoreLostError,
+    StoreUnavailableError,
+)
 from netspy.policy.outage import OutageWatch, Tries
 
 if TYPE_CHECKING:
@@ -93,32 +100,39 @@ async def unbroken(call: Awaitable[T]) -> T:
 
 
 class Session:
-    """One connection with what belongs to it: `work` for queues and deliveries, `publish` with confirms.
+    """One connection with its channel.
 
-    `number` tells sessions apart: a delivery can be acked only in the session that brought it.
+    `number` tells sessions apart: a delivery can be acked only in the session that brought it. `blocked` is the broker's
+    reason while it takes no messages in (a memory or disk alarm).
     """
 
-    def __init__(
-        self, number: int, connection: AbstractConnection, work: AbstractChannel, publish: AbstractChannel
-    ) -> None:
+    def __init__(self, number: int, connection: AbstractConnection, channel: AbstractChannel) -> None:
         self.number = number
         self.connection = connection
-        self.work = work
-        self.publish = publish
+        self.channel = channel
         self.broken = False
+        self.blocked: str | None = None
+        self.unblocked = asyncio.Event()
+
+    def lost(self, *_why: object) -> None:
+        """It can't be used any more; who waits for the end of an alarm finds out."""
+        self.broken = True
+        self.unblocked.set()
 
     async def close(self) -> None:
         """Never raises; takes at most CLOSE_S."""
-        self.broken = True
+        self.lost()
         with suppress(Exception):
             await unbroken(asyncio.wait_for(self.connection.close(), CLOSE_S))
 
 
 class RabbitLink:
-    """Calls on one broker from one event loop.
+    """Calls on one broker from one event loop, over one connection.
+
+    A link that publishes does nothing else, on a channel with confirms: from a connection that has published RabbitMQ
+    reads nothing during an alarm, acks neither. Its calls wait for the end of the alarm.
 
     `set_up` is called with each new session before anything else is done with it: it declares and consumes.
-    `on_outage(True, 0)` is called when the broker went away, `on_outage(False, seconds)` when it is back.
     """
 
     def __init__(
@@ -128,20 +142,34 @@ class RabbitLink:
         start_timeout_s: float,
         outage_timeout_s: float = 0.0,
         set_up: Callable[[Session], Awaitable[None]] | None = None,
-        on_outage: Callable[[bool, float], None] | None = None,
+        outage: OutageWatch | None = None,
+        publishes: bool = False,
     ) -> None:
-        """`outage_timeout_s`: how long a call waits for a broker that went away; 0 = for ever."""
+        """`outage_timeout_s`: how long a call waits for a broker that went away; 0 = for ever. `outage`: who is told; one
+        for all links to a broker.
+        """
         self.address = address
         self._start_timeout_s = start_timeout_s
         self._outage_timeout_s = outage_timeout_s
         self._set_up = set_up
+        self._publishes = publishes
         self._session: Session | None = None
         self._connecting = asyncio.Lock()
         self._count = 0
-        self._outage = OutageWatch(on_outage)
+        self._outage = outage or OutageWatch()
         self._stop = asyncio.Event()
-        self._calls: set[asyncio.Timeout] = set()
+        self._calls: dict[asyncio.Timeout, float | None] = {}  # and when the patience of each is over
         self._closed = False
+
+    @property
+    def stopping(self) -> bool:
+        """Waiting was given up."""
+        return self._stop.is_set()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, unless or until waiting is given up."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
 
     @property
     def session(self) -> Session | None:
@@ -165,7 +193,8 @@ class RabbitLink:
         end = asyncio.get_running_loop().time() + STOPPING_CALL_S
         for call in self._calls:
             if not call.expired():
-                call.reschedule(min(end, call.when() or end))
+                when = call.when()
+                call.reschedule(end if when is None else min(end, when))
 
     async def ask(self, send: Callable[[Session], Awaitable[T]], *, timeout_s: float | None = None) -> T:
         """What `send` gives; it is called again after an outage, so it must be safe to repeat.
@@ -175,21 +204,30 @@ class RabbitLink:
         """
         limit = self._outage_timeout_s if timeout_s is None else timeout_s
         tries = self._outage.begin(limit or math.inf)
+        over_at = asyncio.get_running_loop().time() + limit if limit else None
         while True:
             if self._closed:
                 raise StoreLostError(f"the connection to RabbitMQ at {self.address.shown} is closed")
             session: Session | None = None
             try:
                 session = await unbroken(self._get())
-                answer = await self._within_limit(unbroken(send(session)))
+                answer = await self._within_limit(session, send, over_at)
             except Exception as error:
                 trouble = error_kind(error)
+                if session is not None and session.blocked is not None and isinstance(error, TimeoutError):
+                    raise StoreUnavailableError(
+                        f"RabbitMQ at {self.address.shown} takes no messages in ({session.blocked})"
+                    ) from None
                 if trouble is None and session is not None and session.broken:
                     trouble = "away"  # the client's words for it vary
                 if session is not None:
                     await self._drop(session)
                 if trouble == "config":
                     raise self._unusable(error) from None
+                if trouble == "message":
+                    raise MessageRefusedError(
+                        f"RabbitMQ does not take a message: {one_line(error)}"
+                    ) from None
                 if trouble is None:
                     raise
                 await self._wait(error, tries)
@@ -197,13 +235,48 @@ class RabbitLink:
                 self._outage.answered()
                 return answer
 
-    async def _within_limit(self, call: Awaitable[T]) -> T:
+    async def _within_limit(
+        self, session: Session, send: Callable[[Session], Awaitable[T]], over_at: float | None
+    ) -> T:
         async with asyncio.timeout(STOPPING_CALL_S if self._stop.is_set() else CALL_S) as limit:
-            self._calls.add(limit)
+            self._calls[limit] = over_at
             try:
-                return await call
+                if session.blocked is not None:
+                    # Nothing is sent during an alarm: it would be read at its end, however often it was repeated.
+                    self._wait_out_the_alarm()
+                    await session.unblocked.wait()
+                return await unbroken(send(session))
             finally:
-                self._calls.discard(limit)
+                del self._calls[limit]
+
+    def _wait_out_the_alarm(self) -> None:
+        """What was published before is read when the alarm is over: until then silence says nothing of the connection."""
+        if self._stop.is_set():
+            return
+        for call, over_at in self._calls.items():
+            if not call.expired():
+                call.reschedule(over_at)
+
+    def _on_blocked(self, session: Session, why: str | None) -> None:
+        before, session.blocked = session.blocked, why
+        if why is None:
+            session.unblocked.set()
+        else:
+            session.unblocked.clear()
+        if session.broken or (before is None) == (why is None):
+            return
+        from loguru import logger
+
+        if why is not None:
+            logger.warning("RabbitMQ at {} takes no messages in ({}); waiting", self.address.shown, why)
+            self._wait_out_the_alarm()
+            return
+        logger.info("RabbitMQ at {} takes messages in again", self.address.shown)
+        if not self._stop.is_set():
+            end = asyncio.get_running_loop().time() + CALL_S
+            for call in self._calls:
+                if not call.expired():
+                    call.reschedule(end)
 
     async def _get(self) -> Session:
         async with self._connecting:
@@ -215,14 +288,23 @@ class RabbitLink:
         aio_pika = library()
         # Not aio_pika.connect(): a connection that it doesn't bring about is closed by nobody.
         connection = aio_pika.Connection(aio_pika.connection.make_url(self.address.url))
+        session: Session | None = None  # an alarm is told of when something was published
+
+        def on_blocked(why: str | None) -> None:
+            if session is not None:
+                self._on_blocked(session, why)
+
+        connection.kwargs["transport_factory"] = Transport(on_blocked)
         self._count += 1
         try:
             await asyncio.wait_for(connection.connect(timeout=CONNECT_S), CONNECT_S + 1)
-            work = await asyncio.wait_for(connection.channel(publisher_confirms=False), CALL_S)
-            publish = await asyncio.wait_for(connection.channel(on_return_raises=True), CALL_S)
-            session = Session(self._count, connection, work, publish)
-            for part in (connection, work, publish):
-                part.close_callbacks.add(lambda *_args: setattr(session, "broken", True))
+            channel = await asyncio.wait_for(
+                connection.channel(publisher_confirms=self._publishes, on_return_raises=self._publishes),
+                CALL_S,
+            )
+            session = Session(self._count, connection, channel)
+            for part in (connection, channel):
+                part.close_callbacks.add(session.lost)
             if self._set_up is not None:
                 await asyncio.wait_for(self._set_up(session), CALL_S)
         except BaseException:
@@ -255,17 +337,20 @@ class RabbitLink:
                 "start it, or correct its address"
             ) from None
         if wait_s:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), wait_s)
+            await self.pause(wait_s)
 
     def _unusable(self, error: Exception) -> ConfigError:
         text = one_line(error)
         if isinstance(error, ConfigError):
             return error
-        if "ACCESS_REFUSED" in text or "auth" in text.lower():
+        if "rabbit_stream_queue" in text:
+            remedy = "the queue is a stream, which keeps no word of what is done with; name a classic or a quorum queue"
+        elif "in exclusive use" in text or "exclusive access to locked queue" in text:
+            remedy = (
+                "another program has the queue for itself (exclusive); end that one, or name another queue"
+            )
+        elif "ACCESS_REFUSED" in text or "auth" in text.lower():
             remedy = "put the right user and password into its address, and give the user the rights it needs"
-        elif "inequivalent" in text:
-            remedy = "the queue was made with other properties: name another queue, or delete it"
         else:
             remedy = "check its address"
         return ConfigError(f"RabbitMQ at {self.address.shown} refuses this program ({text}); {remedy}")
@@ -291,10 +376,34 @@ def library() -> Any:
     return aio_pika
 
 
+class MessageRefusedError(SerializationError):
+    """RabbitMQ ended the channel or the connection over a message that it doesn't take: it wouldn't take it again."""
+
+
+async def ensure_queue(session: Session, name: str, arguments: Any = None) -> Any:
+    """The queue as it is, or a durable one: an existing one may have any properties. Gives its counts."""
+    from aiormq.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
+
+    async def declare(**how: Any) -> Any:
+        asking = await session.connection.channel(publisher_confirms=False)
+        found = (await asking.declare_queue(name, **how)).declaration_result
+        await asking.close()
+        return found
+
+    try:
+        return await declare(passive=True)
+    except ChannelNotFoundEntity:
+        try:
+            return await declare(durable=True, arguments=arguments)
+        except ChannelPreconditionFailed:  # somebody has made it in between, in another way
+            return await declare(passive=True)
+
+
 def error_kind(error: BaseException) -> str | None:
     """What an exception of the client means.
 
-    away: try again later, on a new connection; config: it will not get better by waiting. None: a fault of ours.
+    away: try again later, on a new connection; config: it will not get better by waiting; message: what was published
+    is refused for good. None: a fault of ours.
     """
     from aiormq import exceptions as e
 
@@ -303,7 +412,19 @@ def error_kind(error: BaseException) -> str | None:
     text = one_line(error)
     # The delivery acknowledgement timeout and a deleted queue are mended by a new session, which declares it again.
     if isinstance(error, e.ChannelPreconditionFailed):
-        return "away" if "timeout" in text or "unknown delivery tag" in text else "config"
+        # By how it begins: the rest has names that others gave.
+        reason = text.removeprefix("PRECONDITION_FAILED - ")
+        if reason.startswith(
+            ("delivery acknowledgement on channel", "consumer ack timed out", "unknown delivery tag")
+        ):
+            return "away"
+        return (
+            "message"
+            if reason.startswith(("message size", "invalid message", "user_id property"))
+            else "config"
+        )
+    if isinstance(error, e.ConnectionFrameError | e.ConnectionSyntaxError):
+        return "message"
     if isinstance(error, e.ProbableAuthenticationError | e.AuthenticationError | e.ChannelAccessRefused):
         return "config"
     if isinstance(error, e.ConnectionNotAllowed | e.IncompatibleProtocolError | e.ChannelLockedResource):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-import sys
 from typing import TYPE_CHECKING, Any
 
-from netspy.brokers.rabbit import RabbitLink, Session, error_kind, library, one_line, read_rabbit
+from netspy.brokers.rabbit import RabbitLink, Session, ensure_queue, library, one_line, read_rabbit
+from netspy.brokers.rabbit_publish import Outgoing, largest_body, publish, refusal
 from netspy.errors import ItemError, PipelineError, RowsFailedError, StoreUnavailableError
 from netspy.messages.envelope import pack_row
 from netspy.messages.row import Row
@@ -44,7 +42,7 @@ class RabbitmqPipeline(BasePipeline):
         """Connect. Raises UnavailableError, ConfigError."""
         if self._link is None:
             address = read_rabbit(self.settings.RABBITMQ_URL, name="RABBITMQ_URL")
-            self._link = RabbitLink(address, start_timeout_s=_PATIENCE_S)
+            self._link = RabbitLink(address, start_timeout_s=_PATIENCE_S, publishes=True)
         try:
             await self._link.open()
         except StoreUnavailableError as error:
@@ -79,49 +77,43 @@ class RabbitmqPipeline(BasePipeline):
         aio_pika = library()
         queue = self._queue(table)
         failed: dict[int, Exception] = {}
-        left: dict[int, Any] = {}
+        left: dict[int, Outgoing] = {}
         for place, item in enumerate(items):
             try:
                 body = pack_row(Row(table, item, None, update_keys, self._keys.get(table, ())))
             except ItemError as error:
                 failed[place] = error
                 continue
-            left[place] = aio_pika.Message(
+            message = aio_pika.Message(
                 body, content_type="application/json", delivery_mode=aio_pika.DeliveryMode.PERSISTENT
             )
+            left[place] = Outgoing(body, message.properties)
         refused: dict[int, Exception] = {}
 
-        async def publish(session: Session) -> None:
+        async def send(session: Session) -> None:
             refused.clear()
             await self._declare(session, queue)
-            places = list(left)
-            results = await asyncio.gather(
-                *(
-                    session.publish.default_exchange.publish(left[place], routing_key=queue, mandatory=True)
-                    for place in places
-                ),
-                return_exceptions=True,
-            )
-            for place, result in zip(places, results, strict=True):
-                if not isinstance(result, BaseException):
-                    del left[place]
-                elif _refusal(result):
-                    refused[place] = PipelineError(
-                        f"RabbitMQ refuses the message for {queue!r} ({one_line(result)})"
-                    )
-                    if _is_return(result):  # somebody has deleted the queue: the next try makes it again
-                        self._declared.discard((session.number, queue))
-            broken = [r for r in results if isinstance(r, BaseException) and not _refusal(r)]
-            if broken:
-                failed.update(large := _too_large(broken, left))
-                # The others go again, on a new connection.
-                raise ConnectionResetError(one_line(broken[0])) if large else broken[0]
+            try:
+                answers = await publish(session, queue, left)
+            except Exception as error:
+                failed.update(large := _too_large(error, left))
+                if large:  # the others go again, on a new connection
+                    raise ConnectionResetError(one_line(error)) from None
+                raise
+            for place, answer in answers.items():
+                refused[place] = PipelineError(
+                    f"RabbitMQ refuses the message for {queue!r} ({one_line(answer)})"
+                )
+                if (
+                    refusal(answer) == "missing"
+                ):  # somebody has deleted the queue: the next try makes it again
+                    self._declared.discard((session.number, queue))
 
         if self._link is None:
             raise UnavailableError("the pipeline is not open")
         if left:
             try:
-                await self._link.ask(publish, timeout_s=_PATIENCE_S)
+                await self._link.ask(send, timeout_s=_PATIENCE_S)
             except StoreUnavailableError as error:
                 failed |= {place: UnavailableError(str(error)) for place in left}
             else:
@@ -133,15 +125,7 @@ class RabbitmqPipeline(BasePipeline):
         """Make sure that the queue is there, once per connection; one that exists may have any properties."""
         if (session.number, queue) in self._declared:
             return
-        from aiormq.exceptions import ChannelNotFoundEntity
-
-        asking = await session.connection.channel(publisher_confirms=False)
-        try:
-            await asking.declare_queue(queue, passive=True)
-        except ChannelNotFoundEntity:
-            await session.work.declare_queue(queue, durable=True)
-        else:
-            await asking.close()
+        await ensure_queue(session, queue)
         self._declared.add((session.number, queue))
 
     def is_away(self, error: Exception) -> bool | None:
@@ -155,13 +139,11 @@ class RabbitmqPipeline(BasePipeline):
             self._link = None
 
 
-_LIMIT = re.compile(r"message size \d+ is larger than configured max size (\d+)")
-
-
-def _too_large(errors: Sequence[BaseException], left: dict[int, Any]) -> dict[int, Exception]:
+def _too_large(error: Exception, left: dict[int, Outgoing]) -> dict[int, Exception]:
     """The rows that are larger than the broker's limit, taken out of `left`. It ends the channel over the first one."""
-    found = next((match for error in errors if (match := _LIMIT.search(one_line(error)))), None)
-    most = int(found[1]) if found else sys.maxsize
+    most = largest_body(error)
+    if most is None:
+        return {}
     over = {place: len(message.body) for place, message in left.items() if len(message.body) > most}
     for place in over:
         del left[place]
@@ -172,17 +154,3 @@ def _too_large(errors: Sequence[BaseException], left: dict[int, Any]) -> dict[in
         )
         for place, size in over.items()
     }
-
-
-def _is_return(error: BaseException) -> bool:
-    """Whether the message came back because there is no queue for it."""
-    from aiormq.exceptions import PublishError
-
-    return isinstance(error, PublishError)
-
-
-def _refusal(error: BaseException) -> bool:
-    """Whether the broker said no to this message, on a connection that works."""
-    from aiormq.exceptions import DeliveryError
-
-    return isinstance(error, DeliveryError) and error_kind(error) == "away"

@@ -22,10 +22,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.brokers.address import count, word
-from netspy.brokers.rabbit import RabbitLink, Session, library, read_rabbit, unbroken
+from netspy.brokers.amqp_frames import properties_of
+from netspy.brokers.rabbit import RabbitLink, Session, ensure_queue, library, read_rabbit, unbroken
+from netspy.brokers.rabbit_publish import Outgoing, publish_all
 from netspy.errors import SerializationError
-from netspy.policy.failed_record import MAX_ERROR_CHARS
-from netspy.settings import Settings, without_passwords
+from netspy.policy.outage import OutageWatch
+from netspy.settings import Settings
+from netspy.tasks.amqp_failed import FailedQueue
 from netspy.tasks.contract import Backlog, Task
 from netspy.tasks.wire import KIND, SettledLately, decode_value, encode_values, token_of
 
@@ -34,20 +37,25 @@ if TYPE_CHECKING:
 
     from aio_pika.abc import AbstractIncomingMessage
 
+    from netspy.brokers.amqp_properties import Properties
+
 OPTIONS = {"queue": word, "prefetch": count}
 
 LONGEST_TASK_MS = 7 * 24 * 3600 * 1000
 """How long a task may take on a queue of ours, where the broker lets the queue say so (3.12)."""
 
-_CHUNK = 500  # messages published before their confirms are awaited
+_LOWEST: Any = {"x-priority": 0}
+"""A consumer's priority, which is 0 anyway. Streams know none: on one the broker refuses it, and says why."""
 _ARRIVAL_S = 1.0  # how long a message that the broker counts may take to arrive
 
 
 class Receipt(NamedTuple):
-    """How a task came: the message, and the session in which it can be acked."""
+    """How a task came: the message, and the session in which it can be acked. `named`: it comes again with its token."""
 
     session: int
     message: AbstractIncomingMessage
+    properties: Properties
+    named: bool
 
 
 class AmqpTaskSource:
@@ -68,17 +76,20 @@ class AmqpTaskSource:
         """`queue` is used when the URL names none. Nothing is sent yet. Raises ConfigError for a wrong URL."""
         address = read_rabbit(url, name=name, own=OPTIONS)
         self.queue: str = address.options.get("queue", queue)
-        self.failed_queue = f"{self.queue}.failed"
         self.shown = address.shown
         self.prefetch: int = address.options.get(
             "prefetch", 2 * max(settings.TASK_BATCH_SIZE, settings.SPIDER_THREAD_COUNT)
         )
-        self._link = RabbitLink(
-            address,
-            start_timeout_s=settings.REDIS_START_TIMEOUT,
-            outage_timeout_s=settings.REDIS_OUTAGE_TIMEOUT,
-            set_up=self._set_up,
-            on_outage=on_outage,
+        self._patience_s = settings.REDIS_OUTAGE_TIMEOUT
+        how: Any = {
+            "start_timeout_s": settings.REDIS_START_TIMEOUT,
+            "outage_timeout_s": settings.REDIS_OUTAGE_TIMEOUT,
+        }
+        outage = OutageWatch(on_outage)
+        self._link = RabbitLink(address, set_up=self._set_up, outage=outage, **how)
+        self._publisher = RabbitLink(address, publishes=True, outage=outage, **how)
+        self._failed = FailedQueue(
+            self._publisher, self.queue, still_ours=self._still_ours, settled=self.settled
         )
         self._arrived: deque[AbstractIncomingMessage] = deque()
         self._news = asyncio.Event()
@@ -99,12 +110,12 @@ class AmqpTaskSource:
         self._arrived.clear()  # of an earlier session: they come again
         self._unacked.clear()
         lasting: Any = {"x-consumer-timeout": LONGEST_TASK_MS} if _version(session) >= (3, 12) else None
-        await self._declare(session, self.queue, lasting)
-        await self._declare(session, self.failed_queue)
+        await ensure_queue(session, self.queue, lasting)
+        await ensure_queue(session, self._failed.name)
         if not self.consumes:
             return
-        await session.work.set_qos(prefetch_count=self.prefetch)
-        queue = await session.work.get_queue(self.queue, ensure=False)
+        await session.channel.set_qos(prefetch_count=self.prefetch)
+        queue = await session.channel.get_queue(self.queue, ensure=False)
 
         async def take_in(message: AbstractIncomingMessage) -> None:
             if not session.broken and message.delivery_tag is not None:
@@ -113,28 +124,17 @@ class AmqpTaskSource:
                 self._news.set()
 
         # A queue that moved or was deleted ends the consumer, and nothing else.
-        channel: Any = await session.work.get_underlay_channel()
+        channel: Any = await session.channel.get_underlay_channel()
         cancelled = getattr(channel, "on_consumer_cancel_callbacks", None)
         if cancelled is not None:
-            cancelled.add(lambda *_args: setattr(session, "broken", True))
-        await queue.consume(take_in)
-
-    async def _declare(self, session: Session, name: str, arguments: Any = None) -> None:
-        """The queue as it is, or a durable one. An existing one may have any properties, of quorum queues too."""
-        from aiormq.exceptions import ChannelNotFoundEntity
-
-        asking = await session.connection.channel(publisher_confirms=False)
-        try:
-            await asking.declare_queue(name, passive=True)
-        except ChannelNotFoundEntity:
-            await session.work.declare_queue(name, durable=True, arguments=arguments)
-        else:
-            await asking.close()
+            cancelled.add(session.lost)
+        await queue.consume(take_in, arguments=_LOWEST)
 
     # tasks
 
     async def take(self, limit: int) -> list[Task]:
         """Up to `limit`, and never more than `prefetch` in hand."""
+        await self._failed.work()
         tasks: list[Task] = []
         while len(tasks) < limit:
             session = await self._link.ask(self._fill)
@@ -144,6 +144,7 @@ class AmqpTaskSource:
                 task = await self._received(session, self._arrived.popleft())
                 if task is not None:
                     tasks.append(task)
+        await self._failed.work()
         return tasks
 
     async def _fill(self, session: Session) -> Session:
@@ -151,9 +152,9 @@ class AmqpTaskSource:
         if self._arrived:
             return session
         self._news.clear()
-        state = await session.work.declare_queue(self.queue, passive=True)
+        state = await session.channel.declare_queue(self.queue, passive=True)
         # What the broker had sent before it answered arrives before the answer to this.
-        await session.work.set_qos(prefetch_count=self.prefetch)
+        await session.channel.set_qos(prefetch_count=self.prefetch)
         waiting = state.declaration_result.message_count or 0
         if not self._arrived and waiting and self._in_hand(session) < self.prefetch:
             with suppress(TimeoutError):
@@ -166,29 +167,30 @@ class AmqpTaskSource:
 
     async def _received(self, session: Session, message: AbstractIncomingMessage) -> Task | None:
         """The message as a task, unless it is one that this node knows or one that can't be read."""
-        receipt = Receipt(session.number, message)
-        ours = message.type == KIND
-        identity = str(message.message_id) if message.message_id else ""
+        properties = properties_of(message)
+        identity = properties.text("message_id")
+        receipt = Receipt(session.number, message, properties, named=bool(identity))
         token = token_of(identity) if identity else uuid.uuid4().hex
         if token in self._settled and message.redelivered:
             await self._ack([receipt])
             return None
         known = self._held.get(token)
         if known is not None and not message.redelivered:
-            known, token = None, uuid.uuid4().hex  # another message, under a name that isn't its own
+            # Another message, under a name that isn't its own.
+            known, token, receipt = None, uuid.uuid4().hex, receipt._replace(named=False)
         if known is not None:
             known[:] = [r for r in known if r.session == session.number]
             known.append(receipt)
             return None
         try:
-            value = decode_value(message.body, ours=ours)
+            value = decode_value(message.body, ours=properties.text("type") == KIND)
         except SerializationError as error:
             self.unreadable += 1
             self._held[token] = [receipt]
-            await self.failed([(Task(token, None, receipt), str(error))])
+            self._failed.put(Task(token, None, receipt), str(error))
             return None
         self._held[token] = [receipt]
-        return Task(token, value, receipt, _deliveries(message))
+        return Task(token, value, receipt, _deliveries(receipt))
 
     async def keep(self, tasks: Sequence[Task]) -> None:
         """Nothing to do: they are this node's while its connection lives."""
@@ -235,35 +237,24 @@ class AmqpTaskSource:
                     await unbroken(receipt.message.nack(requeue=True))
 
     async def failed(self, failures: Sequence[tuple[Task, str]]) -> None:
-        """To the queue `<queue>.failed`, with the error in the header `x-error`; then acked."""
-        aio_pika = library()
-        messages = []
+        """To the queue `<queue>.failed`, with the error in the header `x-error`; then acked. While that queue takes
+        nothing they stay in hand, and this returns.
+        """
         for task, error in failures:
-            original = task.receipt.message
-            headers = {
-                **(original.headers or {}),
-                "x-error": without_passwords(error)[:MAX_ERROR_CHARS],
-                "x-failed-at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                "x-queue": self.queue,
-            }
-            messages.append(
-                aio_pika.Message(
-                    original.body,
-                    headers=headers,
-                    content_type=original.content_type,
-                    type=original.type,
-                    message_id=original.message_id,
-                    delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
-                )
-            )
-        await self._publish(messages, self.failed_queue)
-        await self.settled([task for task, _ in failures])
+            self._failed.put(task, error)
+        await self._failed.work()
+
+    def _still_ours(self, task: Task) -> bool:
+        receipts = self._held.get(task.token, ())
+        session = self._link.session
+        return any(r.named or (session is not None and r.session == session.number) for r in receipts)
 
     async def add(self, values: Sequence[Any]) -> None:
         """Persistent messages, confirmed by the broker when this returns."""
         aio_pika = library()
-        messages = [
-            aio_pika.Message(
+        messages = []
+        for body in encode_values(values):
+            message = aio_pika.Message(
                 body,
                 content_type="application/json",
                 type=KIND,
@@ -271,37 +262,17 @@ class AmqpTaskSource:
                 timestamp=datetime.now(UTC),
                 delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
             )
-            for body in encode_values(values)
-        ]
-        await self._publish(messages, self.queue)
-
-    async def _publish(self, messages: Sequence[Any], queue: str) -> None:
-        """With confirms; what was confirmed before an outage is not sent again."""
-        for start in range(0, len(messages), _CHUNK):
-            left = dict(enumerate(messages[start : start + _CHUNK]))
-
-            async def send(session: Session, left: dict[int, Any] = left) -> None:
-                async def one(number: int, message: Any) -> None:
-                    await session.publish.default_exchange.publish(message, routing_key=queue, mandatory=True)
-                    del left[number]
-
-                results = await asyncio.gather(
-                    *(one(number, message) for number, message in list(left.items())), return_exceptions=True
-                )
-                for result in results:
-                    if isinstance(result, BaseException):
-                        raise result
-
-            await self._link.ask(send)
+            messages.append(Outgoing(body, message.properties))
+        await publish_all(self._publisher, self.queue, messages, patience_s=self._patience_s)
 
     async def backlog(self) -> Backlog:
         """`taken` is known only while no other node consumes from the queue."""
 
         async def look(session: Session) -> Backlog:
-            state = (await session.publish.declare_queue(self.queue, passive=True)).declaration_result
-            failed = (await session.publish.declare_queue(self.failed_queue, passive=True)).declaration_result
+            state = await ensure_queue(session, self.queue)
+            failed = await ensure_queue(session, self._failed.name)
             if self.consumes:  # as in `_fill`: what has left the queue's count has arrived here then
-                await session.work.set_qos(prefetch_count=self.prefetch)
+                await session.channel.set_qos(prefetch_count=self.prefetch)
             alone = (state.consumer_count or 0) <= self.consumes
             return Backlog(
                 (state.message_count or 0) + len(self._arrived),
@@ -315,20 +286,23 @@ class AmqpTaskSource:
     def give_up_waiting(self) -> None:
         """Calls that wait for an absent broker end soon."""
         self._link.give_up_waiting()
+        self._publisher.give_up_waiting()
 
     async def close(self) -> None:
         """RabbitMQ takes back what is unacked."""
+        await self._failed.close()
+        await self._publisher.close()
         await self._link.close()
         self._held.clear()
         self._arrived.clear()
 
 
-def _deliveries(message: AbstractIncomingMessage) -> int:
+def _deliveries(receipt: Receipt) -> int:
     """Quorum queues count; others only tell a first delivery from a later one."""
-    counted = (message.headers or {}).get("x-delivery-count")
-    if isinstance(counted, int) and not isinstance(counted, bool):
+    counted = receipt.properties.number(b"x-delivery-count")
+    if counted is not None:
         return counted + 1
-    return 2 if message.redelivered else 1
+    return 2 if receipt.message.redelivered else 1
 
 
 def _version(session: Session) -> tuple[int, int]:

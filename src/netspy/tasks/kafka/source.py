@@ -28,7 +28,7 @@ from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.settings import Settings, without_passwords
 from netspy.tasks.contract import Backlog, Task
 from netspy.tasks.kafka.patience import Patience, is_kafka
-from netspy.tasks.kafka.thread import PROBE_S, KafkaThread, Marks, stamp_of
+from netspy.tasks.kafka.thread import PROBE_S, KafkaThread, Marks, Record, stamp_of
 from netspy.tasks.wire import KIND, SettledLately, decode_value, encode_values, token_of
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ class Receipt(NamedTuple):
     partition: int
     offset: int
     stamp: int
-    body: bytes
-    headers: list[tuple[str, bytes]]
+    body: bytes | None
+    key: bytes | None
+    headers: list[tuple[str, bytes | None]] | None
 
 
 class KafkaTaskSource:
@@ -254,8 +255,7 @@ class KafkaTaskSource:
         """The message as a task, unless it is one that this node knows or one that can't be read."""
         partition, offset, stamp = message.partition(), message.offset(), stamp_of(message)
         token = token_of(f"{self.topic}-{partition}-{offset}-{stamp}")
-        headers = message.headers() or []
-        receipt = Receipt(partition, offset, stamp, message.value() or b"", headers)
+        receipt = Receipt(partition, offset, stamp, message.value(), message.key(), _headers_of(message))
         if token in self._settled:
             await self._settle([receipt])
             return None
@@ -263,7 +263,7 @@ class KafkaTaskSource:
             return None  # it came back to us with its partition: settling it counts again
         self._held[token] = receipt
         try:
-            value = decode_value(receipt.body, ours=(_KIND_HEADER in headers))
+            value = decode_value(receipt.body or b"", ours=_KIND_HEADER in (receipt.headers or ()))
         except SerializationError as error:
             self.unreadable += 1
             await self.failed([(Task(token, None, receipt), str(error))])
@@ -314,35 +314,43 @@ class KafkaTaskSource:
     async def failed(self, failures: Sequence[tuple[Task, str]]) -> None:
         """To the topic `<topic>.failed`, with the error in the header `error`; then settled."""
         moment = datetime.now(UTC).isoformat(timespec="milliseconds").encode()
-        messages = [
-            (
-                task.receipt.body,
-                [
-                    *task.receipt.headers,
-                    ("error", without_passwords(error)[:MAX_ERROR_CHARS].encode("utf-8", "replace")),
-                    ("failed-at", moment),
-                    ("offset", f"{self.topic}/{task.receipt.partition}/{task.receipt.offset}".encode()),
-                ],
-            )
-            for task, error in failures
-        ]
+        records = [self._copy(task.receipt, error, moment) for task, error in failures]
         try:
-            await self._write(self.failed_topic, messages)
+            await self._write(self.failed_topic, records)
         except SerializationError:
-            for message in messages:
-                await self._write_failed(*message)
-        self._failures += len(messages)
+            for record in records:
+                await self._write_failed(record)
+        self._failures += len(records)
         await self.settled([task for task, _ in failures])
 
-    async def _write_failed(self, body: bytes, headers: list[tuple[str, bytes]]) -> None:
-        """One that is too large with its new headers goes without its body, which stays where `offset` says, as long
-        as the topic keeps it.
+    def _copy(self, receipt: Receipt, error: str, moment: bytes) -> Record:
+        """The message as it was, and the notes in the place of older ones."""
+        notes: list[tuple[str, bytes | None]] = [
+            ("error", without_passwords(error)[:MAX_ERROR_CHARS].encode("utf-8", "replace")),
+            ("failed-at", moment),
+            ("offset", f"{self.topic}/{receipt.partition}/{receipt.offset}".encode()),
+        ]
+        if receipt.headers is None:
+            notes.append(("left-out", b"headers: a name in them is no UTF-8"))
+        had = [pair for pair in receipt.headers or () if pair[0] not in _NOTES]
+        return Record(receipt.body, [*had, *notes], receipt.key, receipt.stamp)
+
+    async def _write_failed(self, record: Record) -> None:
+        """One that the brokers don't take goes in part. The message itself stays where `offset` says, as long as the topic
+        keeps it.
         """
-        try:
-            await self._write(self.failed_topic, [(body, headers)])
-        except SerializationError as refused:
-            note = ("left-out", f"{len(body)} bytes: {refused}".encode())
-            await self._write(self.failed_topic, [(b"", [*headers, note])])
+        why: SerializationError | None = None
+        for part in in_parts(record):
+            try:
+                await self._write(self.failed_topic, [part])
+            except SerializationError as error:
+                why = error
+            else:
+                return
+        raise ConfigError(
+            f"Kafka at {self.shown}: the topic {self.failed_topic!r} takes not even a note ({why}); correct its settings "
+            "(max.message.bytes)"
+        )
 
     async def add(self, values: Sequence[Any]) -> None:
         """Acknowledged by all in-sync replicas when this returns."""
@@ -354,21 +362,22 @@ class KafkaTaskSource:
                     f"task {number} of {len(body):,} bytes is larger than a message may be ({most:,}); pass a key to large "
                     "data, or raise message.max.bytes in the source's address and on the brokers"
                 )
-        await self._write(self.topic, [(body, [_KIND_HEADER]) for body in bodies])
+        await self._write(self.topic, [Record(body, [_KIND_HEADER]) for body in bodies])
 
-    async def _write(self, topic: str, messages: Sequence[tuple[bytes, list[tuple[str, bytes]]]]) -> None:
+    async def _write(self, topic: str, messages: Sequence[Record]) -> None:
         """In pieces that the client's buffer takes at once: it must not keep the thread waiting for absent brokers."""
-        piece, size = [], 0
+        piece: list[Record] = []
+        size = 0
         for message in messages:
             piece.append(message)
-            size += len(message[0])
+            size += len(message.value or b"")
             if len(piece) >= _PIECE or size >= _PIECE_BYTES:
                 await self._write_piece(topic, piece)
                 piece, size = [], 0
         if piece:
             await self._write_piece(topic, piece)
 
-    async def _write_piece(self, topic: str, messages: list[tuple[bytes, list[tuple[str, bytes]]]]) -> None:
+    async def _write_piece(self, topic: str, messages: list[Record]) -> None:
         tries = self._patience.begin()
         while True:
             thread = self._running
@@ -430,4 +439,41 @@ class KafkaTaskSource:
         self._returned.clear()
 
 
+def in_parts(record: Record) -> list[Record]:
+    """What is written of a message that is put aside, until the brokers take it: all of it; with the time of now, and
+    its offset as key when it has none (they may refuse its time, and a compacted topic what has no key); without the
+    larger of its body and its headers; the notes alone.
+    """
+    notes = [pair for pair in record.headers if pair[0] in _NOTES]
+    had = [pair for pair in record.headers if pair[0] not in _NOTES]
+    body = len(record.value or b"")
+    size = sum(len(name) + len(value or b"") for name, value in had)
+    keyed = record._replace(stamp=0, key=record.key or dict(notes)["offset"])
+
+    def without(what: str, **less: Any) -> Record:
+        return keyed._replace(**less)._replace(
+            headers=[*less.get("headers", keyed.headers), ("left-out", what.encode())]
+        )
+
+    return [
+        record,
+        keyed,
+        without(f"{body} bytes", value=b"")
+        if body >= size
+        else without(f"headers, {size} bytes", headers=notes),
+        without(
+            f"{body} bytes, and headers, {size} bytes", value=b"", headers=notes, key=dict(notes)["offset"]
+        ),
+    ]
+
+
+def _headers_of(message: Any) -> list[tuple[str, bytes | None]] | None:
+    """None when the client library can't decode them; it must not be asked twice then."""
+    try:
+        return message.headers() or []
+    except (SystemError, UnicodeDecodeError):
+        return None
+
+
+_NOTES = frozenset({"error", "failed-at", "offset", "left-out"})
 _KIND_HEADER = ("kind", KIND.encode())

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from netspy.brokers import kafka as brokers
 from netspy.tasks.kafka.offsets import Mark, Offsets
@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Marks = dict[int, Future[Any]]
 """Per partition an answer on its way, with an `offset`."""
+
+
+class Record(NamedTuple):
+    """A message to write. `stamp`: its time in ms; 0: now. A `value` of None is a tombstone."""
+
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    key: bytes | None = None
+    stamp: int = 0
+
 
 POLL_S = 0.05
 """A call waits this long at most for the poll that is going on."""
@@ -175,8 +185,8 @@ class KafkaThread:
             self._commit_waiters.append(waiter)
         self._commit()
 
-    def send(self, topic: str, messages: list[tuple[bytes, list[tuple[str, bytes]]]]) -> Future[None]:
-        """Write (value, headers); done when all are acknowledged. Its exception is a KafkaException."""
+    def send(self, topic: str, messages: list[Record]) -> Future[None]:
+        """Write them; done when all are acknowledged. Its exception is a KafkaException."""
         kafka = brokers.library()
         if self._producer is None:
             self._producer = brokers.make_producer(
@@ -200,10 +210,17 @@ class KafkaThread:
 
         if not messages:
             result.set_result(None)
-        for value, headers in messages:
+        for record in messages:
             while True:
                 try:
-                    self._producer.produce(topic, value=value, headers=headers, on_delivery=delivered)
+                    self._producer.produce(
+                        topic,
+                        value=record.value,
+                        key=record.key,
+                        headers=record.headers,
+                        timestamp=record.stamp,
+                        on_delivery=delivered,
+                    )
                 except BufferError:
                     self._producer.poll(0.1)
                 else:
