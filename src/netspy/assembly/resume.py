@@ -409,5 +409,6 @@ def set_aside(path: Path) -> Path | None:
             aside = old.with_name(f"{path.stem}.{stamp}{'.replaying' if old != path else ''}{path.suffix}")
             narrow(old)
             old.rename(aside)
+    narrow(unreadable_path(path))
     seen_path(path).unlink(missing_ok=True)
     return aside
