@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from netspy.messages.selectors import Selector
 
 _LINKING = frozenset({"a", "area", "link"})
+_XLINK = "{http://www.w3.org/1999/xlink}href"
+_IN_XML = (  # where the elements of XHTML and SVG have namespaces
+    "*[local-name()='a' or local-name()='area']"
+    "[@href or @*[local-name()='href' and namespace-uri()='http://www.w3.org/1999/xlink']]"
+)
+_has_xlink = re.compile(r"xlink:href", re.IGNORECASE).search
 _spaces = re.compile(r"\s+").sub
 
 
@@ -36,7 +42,9 @@ def find_links(
     same_host: bool = False,
     css: str | None = None,
 ) -> list[Link]:
-    """The http(s) links of `<a href>` and `<area href>` in document order; of two that lead to one page, the first.
+    """The http(s) links of `<a href>`, `<area href>` and SVG's `<a xlink:href>`, in document order.
+
+    Of two that lead to one page the first is given.
 
     `allow` and `deny` are regular expressions searched in the absolute URL: one of `allow` must match (when
     there are any), none of `deny` may. `same_host` keeps the links to the response's own host. `css` limits
@@ -50,7 +58,7 @@ def find_links(
     seen: set[str] = set()
     for element in _anchors(response, css):
         attributes = element.attrib
-        href = attributes.get("href")
+        href = _href(element)
         if href is None:
             continue
         try:
@@ -90,8 +98,7 @@ def href_of(target: Any) -> str | None:
         return str(root)
     tag = getattr(root, "tag", None)
     if isinstance(tag, str) and tag.rpartition("}")[2].lower() in _LINKING:
-        href: str | None = target.attrib.get("href")
-        return href
+        return _href(target)
     raise RequestError(
         f"follow: {target.get()!r:.80} is no link; select an <a>, <area> or <link>, or its ::attr(href)"
     )
@@ -100,9 +107,24 @@ def href_of(target: Any) -> str | None:
 def _anchors(response: Response, css: str | None) -> Iterable[Selector]:
     if response.kind == "json":
         return []
+    if response.kind == "xml":
+        paths = [_IN_XML]
+    else:
+        paths = ["a[@href]", "area[@href]"]
+        if _has_xlink(response.text):
+            paths.append("a[not(@href)][@*[name()='xlink:href']][ancestor::svg]")
     if css is None:
-        return response.xpath("//a[@href] | //area[@href]")
-    return response.css(css).xpath("descendant-or-self::a[@href] | descendant-or-self::area[@href]")
+        return response.xpath(" | ".join(f"//{path}" for path in paths))
+    return response.css(css).xpath(" | ".join(f"descendant-or-self::{path}" for path in paths))
+
+
+def _href(element: Selector) -> str | None:
+    """The link of an element: `href`, else, of an SVG link, `xlink:href` (SVG 2, 16.1)."""
+    attributes = element.attrib
+    href: str | None = attributes.get("href", attributes.get(_XLINK))
+    if href is None and "xlink:href" in attributes and element.xpath("self::a[ancestor::svg]"):
+        href = attributes["xlink:href"]
+    return href
 
 
 def _compile(patterns: Patterns) -> list[re.Pattern[str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
     from netspy.messages.selectors import Engine, Selector, SelectorList
 
-_BASE_TAGS = ("<base", "<BASE", "<Base")
+_has_base = re.compile(r"<(?:\w+:)?base\b", re.IGNORECASE).search
+_BASE = "//base[@href][not(ancestor::svg or ancestor::math or ancestor::template)]/@href"
+_XML_BASE = "//*[local-name()='base' and namespace-uri()='http://www.w3.org/1999/xhtml']/@href"
 
 
 class Response:
@@ -275,21 +278,25 @@ class Response:
 
     @property
     def base_url(self) -> str:
-        """What the page's links are relative to: the first `<base href>` of an HTML page, else `url`."""
+        """What the page's links are relative to: the first `<base href>` of an HTML page, else `url`.
+
+        As in browsers: a base that is no URL, or a data: or javascript: one, counts as none, and so do those behind it.
+        """
         if self._base_url is None:
             self._base_url = self._find_base()
         return self._base_url
 
     def _find_base(self) -> str:
-        if self.kind != "html" or not any(tag in self.text for tag in _BASE_TAGS):
+        if self.kind == "json" or not _has_base(self.text):
             return self.url
-        href = self.css("base::attr(href)").get()
+        href = self.xpath(_BASE if self.kind == "html" else _XML_BASE).get()
         if href is None:
             return self.url
         try:
-            return urls.join(self.url, href)
+            base = urls.join(self.url, href)
         except InvalidUrlError:
             return self.url
+        return self.url if base.startswith(("data:", "javascript:")) else base
 
     @property
     def link_encoding(self) -> str:

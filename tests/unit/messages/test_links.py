@@ -175,3 +175,94 @@ def test_an_atom_link_element_can_be_followed(engine: str) -> None:
     response.engine = engine
     [link] = response.xpath("//*[local-name()='link']")
     assert response.follow(link).url == "http://example.com/2"
+
+
+PAGE = "http://example.com/a/b.html"
+ENGINES = pytest.mark.parametrize("engine", ["turbohtml", "parsel"])
+
+
+@ENGINES
+@pytest.mark.parametrize(
+    ("head", "base"),
+    [
+        ("<base href='data:text/html,x'>", PAGE),
+        ("<base href='javascript:void(0)'>", PAGE),
+        ("<base href=' &#9;JavaScript:1'>", PAGE),
+        ("<base href='data:x'><base href=/no/>", PAGE),
+        ("<base href=''>", PAGE),
+        ("<bASE HREF=/b/>", "http://example.com/b/"),
+        ("<base href=//other.org/x/>", "http://other.org/x/"),
+        ("</head><body><p><base href=/late/>", "http://example.com/late/"),
+        ("<svg><base href=/no/></base></svg><base href=/b/>", "http://example.com/b/"),
+        ("<math><base href=/no/></base></math>", PAGE),
+        ("<template><base href=/no/></template>", PAGE),
+    ],
+)
+def test_a_base_is_the_documents_first_and_no_script_or_data_hp_10(engine: str, head: str, base: str) -> None:
+    """case HP-10: the frozen base URL of the HTML standard."""
+    response = page(f"{head}<a href=next.html>n</a><a href=/abs>a</a>", engine=engine)
+    assert response.base_url == base
+    expected = [response.urljoin("next.html"), response.urljoin("/abs")]
+    assert [link.url for link in response.links()] == expected
+    assert [request.url for request in response.follow_all(css="a")] == expected
+    assert all(url.startswith("http") for url in expected)
+
+
+@ENGINES
+@pytest.mark.parametrize("base", ["about:blank", "mailto:x@y", "blob:http://h/1", "file:///x/", "ftp://f/"])
+def test_a_base_that_nothing_can_be_fetched_from_loses_the_relative_links_only_hp_10(
+    engine: str, base: str
+) -> None:
+    """case HP-10: as the HTML standard has it."""
+    response = page(f"<base href='{base}'><a href=next.html>n</a><a href=http://o.org/z>z</a>", engine=engine)
+    assert [link.url for link in response.links()] == ["http://o.org/z"]
+
+
+@ENGINES
+def test_links_of_svg_maps_hp_17(engine: str) -> None:
+    """case HP-17: `href`, else `xlink:href`; which means nothing outside of SVG."""
+    response = page(
+        "<svg><a xlink:href=/r1><text>R1</text></a><A XLINK:HREF=/r2></A><a href=/r3 xlink:href=/no></a><a></a>"
+        "<a href='' xlink:href=/no></a></svg><a href=/r4>R4</a><a xlink:href=/no>-</a>",
+        engine=engine,
+    )
+    found = [
+        "http://example.com/r1",
+        "http://example.com/r2",
+        "http://example.com/r3",
+        PAGE,
+        "http://example.com/r4",
+    ]
+    assert [link.url for link in response.links()] == found
+    assert response.links()[0].text == "R1"
+    assert [link.url for link in response.links(css="svg")] == found[:4]
+    assert [request.url for request in response.follow_all(css="a")] == found
+    assert response.follow(response.css("a")[0]).url == found[0]
+
+
+@ENGINES
+@pytest.mark.parametrize(
+    ("body", "links"),
+    [
+        (
+            '<svg xmlns="http://www.w3.org/2000/svg" xmlns:l="http://www.w3.org/1999/xlink"><a l:href="/s1"/><a href="s2"/></svg>',
+            ["http://example.com/s1", "http://example.com/a/s2"],
+        ),
+        (
+            '<html xmlns="http://www.w3.org/1999/xhtml"><head><base href="/b/"/></head><body><a href="x"/></body></html>',
+            ["http://example.com/b/x"],
+        ),
+        ('<h:html xmlns:h="http://www.w3.org/1999/xhtml"><h:base href="/b/"/><h:area href="x"/></h:html>', ["http://example.com/b/x"]),
+        ('<feed><base href="/no/"/><a href="x"/><link href="/no"/></feed>', ["http://example.com/a/x"]),
+    ],
+)  # fmt: skip
+def test_links_of_svg_and_xhtml_as_xml_hp_17(engine: str, body: str, links: list) -> None:
+    """case HP-17: the same documents under an XML type, where elements have namespaces."""
+    response = Response(
+        url=PAGE, status_code=200, content=body.encode(), headers={"content-type": "text/xml"}
+    )
+    response.engine = engine
+    assert [link.url for link in response.links()] == links
+    assert [request.url for request in response.follow_all(xpath="//*[local-name()='a']")] == [
+        url for url in links if "area" not in body
+    ]
