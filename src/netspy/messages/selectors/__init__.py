@@ -6,6 +6,7 @@
     query.py          one selector made ready, kept in a cache
     html5.py          XPath meant for lxml's tree, made to fit an HTML5 tree
     native.py         which selectors turbohtml's CSS engine answers faster, and just the same
+    axes.py           XPath's sideways axes, in time that grows with the page
     xpath.py          XPath 1.0 as a tree
     parsel_engine.py  parsel: XML, JSON, and HTML by choice
     regex.py          re() and re_first()
