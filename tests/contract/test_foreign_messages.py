@@ -197,7 +197,9 @@ async def through_kafka(kafka, name, write, count):
     assert [task.value for task in tasks] == [1]
     await source.settled(tasks)
     await source.close()
-    reader = Consumer({"bootstrap.servers": kafka.servers, "group.id": f"r-{name}", "auto.offset.reset": "earliest"})
+    reader = Consumer(
+        {"bootstrap.servers": kafka.servers, "group.id": f"r-{name}", "auto.offset.reset": "earliest"}
+    )
     reader.subscribe([f"{name}.failed"])
     found = [await asyncio.to_thread(reader.poll, 30) for _ in range(count)]
     reader.close()
