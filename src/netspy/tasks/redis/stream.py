@@ -1,8 +1,8 @@
 """Messages of a Redis stream, through a consumer group: for `netspy consume`, and for tasks that others put there.
 
-The group remembers which consumer has which entry; what a consumer hasn't kept for a lease is claimed by others
-(XAUTOCLAIM, Redis 6.2). A settled entry is acknowledged and deleted, so the stream holds only what is left. A message
-that can't be used goes to the stream `<key>:failed`.
+The group remembers which consumer has which entry; what a consumer hasn't kept for a lease is claimed by others. A
+settled entry is acknowledged, and deleted when no other group of the stream still waits for it: so a stream of this group
+alone holds only what is left. An entry that can't be used goes to the stream `<key>:failed`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ConfigError, SerializationError, StoreUnavailableError
 from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.redisio.link import AsyncLink, StoreFullError
+from netspy.redisio.scripts import Arg, Call, load, run_async
 from netspy.settings import Settings, hide_password, without_passwords
 from netspy.tasks.contract import Backlog, Task
 from netspy.tasks.wire import decode_value, encode_values
@@ -28,7 +30,9 @@ FIELD = "row"
 
 _FULL_PAUSE_S = 1.0
 _CLOSE_S = 2.0
-_AT_ONCE_MS = 10**9  # idle for so long that the next claim takes it
+_PER_CALL = 500
+_COUNTED = 1000
+FOLDER = "netspy.tasks.redis.lua"
 
 
 class RedisStreamSource:
@@ -58,13 +62,22 @@ class RedisStreamSource:
         self._link = AsyncLink(settings, url=url, key=key, on_outage=on_outage)
         self._lease_ms = round(1000 * (settings.HEARTBEAT_STALE if lease_s is None else lease_s))
         self._start_timeout_s = max(0.05, settings.REDIS_START_TIMEOUT)
-        self._cursor = "0-0"
         self._stop = asyncio.Event()
         self.unreadable = 0
 
     async def open(self) -> None:
-        """Connect, make the group where it is missing. Raises ConfigError for a key of another type."""
+        """Connect, make the group where it is missing. Raises ConfigError for a key of another type, or missing rights."""
         await self._ask(self._join, timeout_s=self._start_timeout_s)
+        await self._ask(self._try_rights)
+
+    async def _try_rights(self) -> None:
+        """What taking and settling need, on nothing: no entry can have the id 0-0."""
+        client = self._link.client
+        await client.xreadgroup(self.group, self._name, {self.key: "0"}, count=1)
+        await client.xclaim(self.key, self.group, self._name, 0, ["0-0"], justid=True)
+        call = self._call("stream_end", self._name, "settled", "0-0", "")
+        await run_async(client, call)
+        await run_async(client, self._call("stream_backlog", 1))
 
     async def _join(self) -> None:
         from redis.exceptions import ResponseError
@@ -99,93 +112,61 @@ class RedisStreamSource:
                 except TimeoutError:
                     continue
 
+    def _call(self, script: str, *args: Arg) -> Call:
+        return Call(load(FOLDER, script), [self.key, self.failed_key], [self.group, *args])
+
     async def take(self, limit: int) -> list[Task]:
-        """Entries whose consumer is gone come first."""
-        client = self._link.client
+        """Entries whose consumer is gone come first; one that has come back twice comes alone."""
+        call = Call(
+            load(FOLDER, "stream_take"),
+            [self.key],
+            [self.group, self._name, min(limit, _PER_CALL), self._lease_ms],
+        )
+        return await self._tasks(await self._ask(partial(run_async, self._link.client, call)))
 
-        async def claim() -> Any:
-            return await client.xautoclaim(
-                self.key, self.group, self._name, self._lease_ms, self._cursor, count=limit
-            )
-
-        reply = await self._ask(claim)
-        self._cursor = _text(reply[0])
-        tasks = await self._tasks(reply[1], deliveries=2)
-        if len(tasks) < limit:
-
-            async def read() -> Any:
-                return await client.xreadgroup(
-                    self.group, self._name, {self.key: ">"}, count=limit - len(tasks)
-                )
-
-            for _key, entries in await self._ask(read) or ():
-                tasks += await self._tasks(entries, deliveries=1)
-        return tasks
-
-    async def _tasks(self, entries: Sequence[Any], *, deliveries: int) -> list[Task]:
+    async def _tasks(self, entries: Sequence[Any]) -> list[Task]:
         tasks: list[Task] = []
         broken: list[tuple[Task, str]] = []
-        for entry_id, fields in entries:
-            if fields is None:  # deleted while it was pending (Redis 6.2 tells of those)
-                continue
+        for entry_id, flat, deliveries in entries:
             token = _text(entry_id)
+            fields = dict(zip(flat[::2], flat[1::2], strict=True))
             body = fields.get(FIELD.encode())
             try:
                 value = _plain(fields) if body is None else decode_value(body, ours=False)
             except SerializationError as error:
-                broken.append((Task(token, None, fields, deliveries), str(error)))
+                broken.append((Task(token, None, None, deliveries), str(error)))
             else:
-                tasks.append(Task(token, value, fields, deliveries))
+                tasks.append(Task(token, value, None, deliveries))
         if broken:
             self.unreadable += len(broken)
             await self.failed(broken)
         return tasks
 
     async def keep(self, tasks: Sequence[Task]) -> None:
-        """Idle for 0 ms again."""
-        await self._claim(tasks, 0)
+        """Idle for 0 ms again, those that are still this consumer's."""
+        await self._end("keep", [(task, "") for task in tasks])
 
     async def release(self, tasks: Sequence[Task]) -> None:
-        """Idle for so long that anybody may claim them."""
-        await self._claim(tasks, _AT_ONCE_MS)
-
-    async def _claim(self, tasks: Sequence[Task], idle_ms: int) -> None:
-        if not tasks:
-            return
-
-        async def send() -> Any:
-            return await self._link.client.xclaim(
-                self.key, self.group, self._name, 0, [task.token for task in tasks], idle=idle_ms, justid=True
-            )
-
-        await self._ask(send)
+        """Idle for so long that anybody may claim them; this delivery doesn't count."""
+        await self._end("release", [(task, "") for task in tasks])
 
     async def settled(self, tasks: Sequence[Task]) -> None:
-        """Acknowledged and deleted."""
-        await self._end(tasks, [])
+        """Acknowledged, and deleted unless another group waits for them."""
+        await self._end("settled", [(task, "") for task in tasks])
 
     async def failed(self, failures: Sequence[tuple[Task, str]]) -> None:
-        """To `<key>:failed`, with the fields that it had and `error`."""
-        entries: list[dict[Any, Any]] = [
-            {**task.receipt, b"error": without_passwords(error)[:MAX_ERROR_CHARS].encode("utf-8", "replace")}
-            for task, error in failures
-        ]
-        await self._end([task for task, _ in failures], entries)
+        """To `<key>:failed`, with the fields that it had and `error`; then as `settled`."""
+        await self._end(
+            "failed", [(task, without_passwords(error)[:MAX_ERROR_CHARS]) for task, error in failures]
+        )
 
-    async def _end(self, tasks: Sequence[Task], entries: Sequence[dict[Any, Any]]) -> None:
-        if not tasks:
-            return
-        tokens = [task.token for task in tasks]
-
-        async def send() -> None:
-            async with self._link.client.pipeline(transaction=True) as several:
-                for entry in entries:
-                    several.xadd(self.failed_key, entry)
-                several.xack(self.key, self.group, *tokens)
-                several.xdel(self.key, *tokens)
-                await several.execute()
-
-        await self._ask(send)
+    async def _end(self, what: str, pairs: Sequence[tuple[Task, str]]) -> None:
+        for at in range(0, len(pairs), _PER_CALL):
+            args: list[Arg] = []
+            for task, error in pairs[at : at + _PER_CALL]:
+                args += [task.token, error.encode("utf-8", "replace")]
+            call = self._call("stream_end", self._name, what, *args)
+            await self._ask(partial(run_async, self._link.client, call))
 
     async def add(self, values: Sequence[Any]) -> None:
         """New entries, all or none; perhaps twice when the connection breaks in between."""
@@ -201,19 +182,10 @@ class RedisStreamSource:
             await self._ask(send)
 
     async def backlog(self) -> Backlog:
-        """Exact while this group is the stream's only one."""
-
-        async def look() -> Backlog:
-            async with self._link.client.pipeline(transaction=True) as several:
-                several.xlen(self.key)
-                several.xpending(self.key, self.group)
-                several.xlen(self.failed_key)
-                length, pending, failed = await several.execute()
-            taken = int(pending["pending"])
-            return Backlog(max(0, length - taken), taken, None, failed)
-
-        found: Backlog = await self._ask(look)
-        return found
+        """`waiting` is exact up to a thousand."""
+        call = self._call("stream_backlog", _COUNTED)
+        waiting, taken, failed = await self._ask(partial(run_async, self._link.client, call))
+        return Backlog(int(waiting), int(taken), None, int(failed))
 
     async def _forget(self) -> None:
         client = self._link.client
