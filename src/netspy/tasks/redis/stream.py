@@ -1,8 +1,8 @@
 """Messages of a Redis stream, through a consumer group: for `netspy consume`, and for tasks that others put there.
 
 The group remembers which consumer has which entry; what a consumer hasn't kept for a lease is claimed by others
-(XAUTOCLAIM, Redis 6.2). A settled entry is acknowledged and deleted, so the stream holds only what is left. A message
-that can't be used goes to the stream `<key>:failed`.
+(XAUTOCLAIM, Redis 6.2). A settled entry is acknowledged, and deleted while no other group reads the stream. A message that
+can't be used goes to the stream `<key>:failed`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import ConfigError, SerializationError, StoreUnavailableError
 from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.redisio.link import AsyncLink, StoreFullError
 from netspy.settings import Settings, hide_password, without_passwords
 from netspy.tasks.contract import Backlog, Task
+from netspy.tasks.redis.list import read_task
 from netspy.tasks.wire import decode_value, encode_values
 
 if TYPE_CHECKING:
@@ -25,16 +27,27 @@ if TYPE_CHECKING:
 
 FIELD = "row"
 """The field of an entry that holds the message; an entry without it is a message of all its fields."""
+TASK_FIELD = "task"
+"""The same for tasks, which may also be bare words. An entry with the one field `data` is read as if it were `task`."""
 
 _FULL_PAUSE_S = 1.0
 _CLOSE_S = 2.0
 _AT_ONCE_MS = 10**9  # idle for so long that the next claim takes it
 
 
-class RedisStreamSource:
-    """One consumer of the group. See `contract.TaskSource`."""
+class Receipt(NamedTuple):
+    """An entry as it is in the stream."""
 
-    holds = False
+    entry_id: str
+    fields: dict[bytes, bytes]
+
+
+class RedisStreamSource:
+    """One consumer of the group. See `contract.TaskSource`. `consumes` False, set before `open`: it adds and counts only, and
+    makes no group.
+    """
+
+    holds = True
     reusable = False
 
     def __init__(
@@ -43,15 +56,18 @@ class RedisStreamSource:
         key: str,
         *,
         group: str = "netspy",
+        field: str = FIELD,
         url: str | None = None,
         lease_s: float | None = None,
         on_outage: Callable[[bool, float], None] | None = None,
     ) -> None:
-        """`lease_s`: how long an entry is a consumer's without a sign of life (default: HEARTBEAT_STALE). Nothing is
-        connected yet. Raises ConfigError for a wrong URL.
+        """`field`: FIELD or TASK_FIELD. `lease_s`: how long an entry is a consumer's without a sign of life (default:
+        HEARTBEAT_STALE). Nothing is connected yet. Raises ConfigError for a wrong URL.
         """
         self.key = key
         self.group = group
+        self.consumes = True
+        self._field = field
         self.failed_key = f"{key}:failed"
         self._name = f"netspy-{secrets.token_hex(6)}"
         self._url = url or settings.REDIS_URL
@@ -64,7 +80,16 @@ class RedisStreamSource:
 
     async def open(self) -> None:
         """Connect, make the group where it is missing. Raises ConfigError for a key of another type."""
-        await self._ask(self._join, timeout_s=self._start_timeout_s)
+        await self._ask(self._join if self.consumes else self._check, timeout_s=self._start_timeout_s)
+
+    async def _check(self) -> None:
+        if _text(await self._link.client.type(self.key)) not in {"stream", "none"}:
+            raise self._no_stream()
+
+    def _no_stream(self) -> ConfigError:
+        return ConfigError(
+            f"Redis at {hide_password(self._url)}: {self.key!r} is no stream; name another key, or list:{self.key}"
+        )
 
     async def _join(self) -> None:
         from redis.exceptions import ResponseError
@@ -74,9 +99,7 @@ class RedisStreamSource:
             await client.xgroup_create(self.key, self.group, id="0", mkstream=True)
         except ResponseError as error:
             if "WRONGTYPE" in str(error):
-                raise ConfigError(
-                    f"Redis at {hide_password(self._url)}: {self.key!r} is no stream; name another key, or list:{self.key}"
-                ) from None
+                raise self._no_stream() from None
             if "BUSYGROUP" not in str(error):
                 raise
 
@@ -125,21 +148,32 @@ class RedisStreamSource:
     async def _tasks(self, entries: Sequence[Any], *, deliveries: int) -> list[Task]:
         tasks: list[Task] = []
         broken: list[tuple[Task, str]] = []
+        deleted: list[Task] = []
         for entry_id, fields in entries:
-            if fields is None:  # deleted while it was pending (Redis 6.2 tells of those)
+            receipt = Receipt(_text(entry_id), fields or {})
+            task = Task(_token(receipt), None, receipt, deliveries)
+            if (
+                fields is None
+            ):  # while it was pending; Redis 6.2 keeps such in the group until they are acknowledged
+                deleted.append(task)
                 continue
-            token = _text(entry_id)
-            body = fields.get(FIELD.encode())
             try:
-                value = _plain(fields) if body is None else decode_value(body, ours=False)
+                tasks.append(task._replace(value=self._read(fields)))
             except SerializationError as error:
-                broken.append((Task(token, None, fields, deliveries), str(error)))
-            else:
-                tasks.append(Task(token, value, fields, deliveries))
+                broken.append((task, str(error)))
+        await self.settled(deleted)
         if broken:
             self.unreadable += len(broken)
             await self.failed(broken)
         return tasks
+
+    def _read(self, fields: Mapping[bytes, bytes]) -> Any:
+        body = fields.get(self._field.encode())
+        if self._field != TASK_FIELD:
+            return _plain(fields) if body is None else decode_value(body, ours=False)
+        if body is None and len(fields) == 1:
+            body = fields.get(b"data")
+        return _plain(fields) if body is None else read_task(body)
 
     async def keep(self, tasks: Sequence[Task]) -> None:
         """Idle for 0 ms again."""
@@ -155,19 +189,22 @@ class RedisStreamSource:
 
         async def send() -> Any:
             return await self._link.client.xclaim(
-                self.key, self.group, self._name, 0, [task.token for task in tasks], idle=idle_ms, justid=True
+                self.key, self.group, self._name, 0, _ids(tasks), idle=idle_ms, justid=True
             )
 
         await self._ask(send)
 
     async def settled(self, tasks: Sequence[Task]) -> None:
-        """Acknowledged and deleted."""
+        """Acknowledged, and deleted unless other groups read the stream too."""
         await self._end(tasks, [])
 
     async def failed(self, failures: Sequence[tuple[Task, str]]) -> None:
         """To `<key>:failed`, with the fields that it had and `error`."""
         entries: list[dict[Any, Any]] = [
-            {**task.receipt, b"error": without_passwords(error)[:MAX_ERROR_CHARS].encode("utf-8", "replace")}
+            {
+                **task.receipt.fields,
+                b"error": without_passwords(error)[:MAX_ERROR_CHARS].encode("utf-8", "replace"),
+            }
             for task, error in failures
         ]
         await self._end([task for task, _ in failures], entries)
@@ -175,14 +212,16 @@ class RedisStreamSource:
     async def _end(self, tasks: Sequence[Task], entries: Sequence[dict[Any, Any]]) -> None:
         if not tasks:
             return
-        tokens = [task.token for task in tasks]
+        ids = _ids(tasks)
 
         async def send() -> None:
+            groups = await self._groups()
             async with self._link.client.pipeline(transaction=True) as several:
                 for entry in entries:
                     several.xadd(self.failed_key, entry)
-                several.xack(self.key, self.group, *tokens)
-                several.xdel(self.key, *tokens)
+                several.xack(self.key, self.group, *ids)
+                if groups.keys() <= {self.group}:
+                    several.xdel(self.key, *ids)
                 await several.execute()
 
         await self._ask(send)
@@ -194,28 +233,44 @@ class RedisStreamSource:
         async def send() -> None:
             async with self._link.client.pipeline(transaction=True) as several:
                 for body in bodies:
-                    several.xadd(self.key, {FIELD: body})
+                    several.xadd(self.key, {self._field: body})
                 await several.execute()
 
         if bodies:
             await self._ask(send)
 
     async def backlog(self) -> Backlog:
-        """Exact while this group is the stream's only one."""
-
-        async def look() -> Backlog:
-            async with self._link.client.pipeline(transaction=True) as several:
-                several.xlen(self.key)
-                several.xpending(self.key, self.group)
-                several.xlen(self.failed_key)
-                length, pending, failed = await several.execute()
-            taken = int(pending["pending"])
-            return Backlog(max(0, length - taken), taken, None, failed)
-
-        found: Backlog = await self._ask(look)
+        """Whether any wait is exact. How many is the server's word (Redis 7), or else counts what others left behind too."""
+        found: Backlog = await self._ask(self._look)
         return found
 
+    async def _look(self) -> Backlog:
+        client = self._link.client
+        group = (await self._groups()).get(self.group)
+        length, failed = await client.xlen(self.key), await client.xlen(self.failed_key)
+        if group is None:
+            return Backlog(length, 0, None, failed)
+        # What was taken since the group was read is counted as waiting: a look never finds less than there is.
+        next_one = await client.xrange(self.key, f"({_text(group['last-delivered-id'])}", "+", count=1)
+        taken = int(group["pending"])
+        waiting = max(1, group.get("lag") or length - taken) if next_one else 0
+        return Backlog(waiting, taken, None, failed)
+
+    async def _groups(self) -> dict[str, dict[str, Any]]:
+        """The stream's groups by name; none where there is no stream."""
+        from redis.exceptions import ResponseError
+
+        try:
+            found = await self._link.client.xinfo_groups(self.key)
+        except ResponseError as error:
+            if "no such key" not in str(error):
+                raise
+            return {}
+        return {_text(group["name"]): group for group in found}
+
     async def _forget(self) -> None:
+        if not self.consumes:
+            return
         client = self._link.client
         if not await client.xpending_range(self.key, self.group, "-", "+", 1, consumername=self._name):
             await client.xgroup_delconsumer(self.key, self.group, self._name)
@@ -235,6 +290,16 @@ class RedisStreamSource:
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _ids(tasks: Sequence[Task]) -> list[Any]:
+    return [task.receipt.entry_id for task in tasks]
+
+
+def _token(receipt: Receipt) -> str:
+    """Producers may choose ids, and choose one again after the key was deleted: so the fields are in it, too."""
+    digest = blake2b(repr(sorted(receipt.fields.items())).encode(), digest_size=6).hexdigest()
+    return f"{receipt.entry_id}.{digest}"
 
 
 def _plain(fields: Mapping[bytes, bytes]) -> dict[str, str]:
