@@ -16,13 +16,18 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from netspy import forked
 from netspy.errors import SpiderError, UserCodeError
 
 _T = TypeVar("_T")
 
 
 def failure(error: BaseException) -> Exception:
-    """The error to report, count and try again for. Raises `error` itself when the running task is being cancelled."""
+    """The error to report, count and try again for. Raises `error` itself when the running task is being cancelled.
+
+    In a process that user code forked and that ends like this, the process ends: it is no node.
+    """
+    forked.leave(error)
     if isinstance(error, Exception):
         return error
     if isinstance(error, asyncio.CancelledError) and _being_cancelled():

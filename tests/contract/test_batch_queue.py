@@ -7,7 +7,9 @@ from decimal import Decimal
 
 import pytest
 
+from netspy.errors import ConfigError
 from netspy.policy.run_scope import run_scope
+from netspy.redisio.keys import batch_types
 from netspy.settings import Settings
 from netspy.tasks.batch_queue import (
     BatchKeys,
@@ -94,8 +96,10 @@ async def test_a_batch_begins_without_what_the_one_before_has_fetched_and_stored
     await queue.acquire()
     keys = queue.run_keys
     old = [keys.requests.bloom[0], keys.requests.exact, keys.items.bloom[0], keys.requests.layout]
-    for key in old:
-        await queue.link.client.set(key, "x")
+    await queue.link.client.set(old[0], "x")
+    await queue.link.client.sadd(old[1], "x")
+    await queue.link.client.set(old[2], "x")
+    await queue.link.client.hset(old[3], "layout", "x")
     await queue.link.client.set(keys.meta, "stays")
     await queue.finished(1)
     await queue.begin()
@@ -157,3 +161,43 @@ def test_a_token_gives_batch_and_id_back_and_holds_no_brace(task_id):
 def test_the_token_of_something_else_is_refused(token):
     with pytest.raises(ValueError, match="not the token"):
         read_token(token)
+
+
+@pytest.mark.parametrize(
+    "what", ["dedup:bloom", "dedup:set", "dedup:layout", "items:dedup:bloom", "items:dedup:bloom:count"]
+)
+async def test_hv_08_a_batch_that_begins_deletes_no_key_of_another_type(queues, what):
+    """case HV-08: the key came after the start."""
+    queue = queues[0]
+    await queue.acquire()
+    await queue.link.client.rpush(f"netspy:Crawl:{what}", "precious")
+    with pytest.raises(ConfigError, match=f"netspy:Crawl:{what} is a list"):
+        await queue.begin()
+    assert await queue.link.client.lrange(f"netspy:Crawl:{what}", 0, -1) == [b"precious"]
+
+
+@pytest.mark.parametrize("key", [name for name, _ in batch_types("netspy:Crawl")])
+async def test_hv_08_a_master_refuses_a_key_of_another_type_at_its_start(settings, key):
+    """case HV-08"""
+    queue = BatchQueue(settings, run_scope(settings, "Crawl"))
+    await queue.link.client.pfadd("other", "x")
+    await queue.link.client.xadd(key, {"precious": "1"})
+    with pytest.raises(ConfigError, match=f"{key} belongs to another program"):
+        await queue.open()
+    assert await queue.link.client.xlen(key) == 1
+    await queue.close()
+
+
+@pytest.mark.parametrize("value", ["1", "locked", "0123456789abcdef", "x 1 host:1", ""])
+async def test_hv_08_a_master_lock_that_netspy_did_not_write_is_refused(settings, value):
+    """case HV-08: also where it comes after the start."""
+    queue = BatchQueue(settings, run_scope(settings, "Crawl"))
+    await queue.open()
+    await queue.link.client.set(queue.keys.lock, value)
+    if value:
+        with pytest.raises(ConfigError, match="netspy reset"):
+            await queue.acquire()
+    with pytest.raises(ConfigError, match=r"batch_monitor_lock has the value '.*netspy did not write"):
+        await queue.open()
+    assert await queue.link.client.get(queue.keys.lock) == value.encode()
+    await queue.close()

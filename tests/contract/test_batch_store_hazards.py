@@ -10,6 +10,7 @@ from decimal import Decimal
 
 import pymysql
 import pytest
+from loguru import logger
 from task_tables import fill, kind_of, run_sql
 
 from netspy.core.batch_store import (
@@ -243,6 +244,126 @@ def test_columns_that_will_not_do_are_named(any_sql, opened, columns, complaint)
     run_sql(any_sql, f"CREATE TABLE crawl_task ({columns})")
     with pytest.raises(ConfigError, match=complaint):
         opened(any_sql).ensure_schema()
+
+
+@pytest.fixture
+def warnings_told():
+    lines = []
+    number = logger.add(lambda message: lines.append(str(message)), level="WARNING")
+    yield lines
+    logger.remove(number)
+
+
+STATE_AND_TIME = "batch_status INTEGER DEFAULT 0, update_time TIMESTAMP NULL"
+KEYLESS = {
+    "sqlite": ("id TEXT UNIQUE", "id TEXT PRIMARY KEY", "id INT PRIMARY KEY"),
+    "mysql": ("id INT NULL UNIQUE", "id VARCHAR(20) NULL UNIQUE"),
+    "postgresql": ("id INTEGER UNIQUE", "id TEXT UNIQUE NULLS NOT DISTINCT", "id TEXT UNIQUE DEFERRABLE"),
+}
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_rows_without_an_id_are_refused_with_the_statement_that_mends_it(any_sql, opened, which):
+    """Case HO-02: at the start and by `netspy batch check`; no batch waits for a row that no mark can find."""
+    kinds = KEYLESS[kind_of(any_sql)]
+    run_sql(
+        any_sql,
+        f"CREATE TABLE crawl_task ({kinds[which % len(kinds)]}, {STATE_AND_TIME})",
+        "INSERT INTO crawl_task (id) VALUES ('1'), (NULL), ('3')",
+    )
+    with pytest.raises(ConfigError, match=r"1 row\(s\) of crawl_task have no id \(NULL\)") as caught:
+        opened(any_sql).ensure_schema()
+    mend = str(caught.value).partition("remove them: ")[2]
+    run_sql(any_sql, *[statement for statement in mend.split(";") if statement.strip()])
+    store = opened(any_sql)
+    store.ensure_schema()
+    assert store.count_tasks() == TaskCounts(2, 2, 0, 0, 0)
+
+
+def test_rows_without_an_id_that_come_during_a_batch_are_left_out_and_told_once(
+    any_sql, opened, warnings_told
+):
+    kind = KEYLESS[kind_of(any_sql)][0]
+    run_sql(
+        any_sql,
+        f"CREATE TABLE crawl_task ({kind}, {STATE_AND_TIME})",
+        "INSERT INTO crawl_task (id) VALUES ('1')",
+    )
+    store = opened(any_sql, chunk=2)
+    store.ensure_schema()
+    run_sql(
+        any_sql,
+        *["INSERT INTO crawl_task (id) VALUES (NULL)"] * 3,
+        "INSERT INTO crawl_task (id) VALUES ('4')",
+    )
+    run_sql(any_sql, "UPDATE crawl_task SET batch_status = NULL WHERE id IS NULL")
+    assert store.reset_all_tasks() == 0
+    claimed = store.claim_tasks(10)
+    assert sorted(str(task["id"]) for task in claimed) == ["1", "4"]
+    assert store.reset_lost_tasks(-60) == 2
+    for task in store.claim_tasks(10):
+        assert store.mark_task(task["id"], DONE)
+    counts = [store.count_tasks() for _ in range(2)]
+    assert counts == [TaskCounts(2, 0, 0, 2, 0)] * 2
+    assert counts[0].finished
+    assert sum("have no id (NULL)" in line for line in warnings_told) == 1
+
+
+@pytest.mark.parametrize(
+    ("server", "columns", "more", "complaint"),
+    [
+        ("sqlite", "id TEXT", "CREATE UNIQUE INDEX u ON crawl_task (id) WHERE id <> 'x'", "neither the primary key nor unique"),
+        ("postgres", "id TEXT", "CREATE UNIQUE INDEX u ON crawl_task (id) WHERE id <> 'x'", "neither the primary key nor unique"),
+        ("sqlite", "id TEXT", "CREATE UNIQUE INDEX u ON crawl_task (lower(id))", "neither the primary key nor unique"),
+        ("postgres", "id TEXT", "CREATE UNIQUE INDEX u ON crawl_task (lower(id))", "neither the primary key nor unique"),
+        ("sqlite", "id TEXT COLLATE NOCASE", "CREATE UNIQUE INDEX u ON crawl_task (id COLLATE BINARY)", "takes for '[aA]1'"),
+        ("postgres", 'id TEXT COLLATE "ci"', 'CREATE UNIQUE INDEX u ON crawl_task (id COLLATE "C")', "takes for '[aA]1'"),
+        ("mariadb", "id FLOAT PRIMARY KEY", "", "floating-point"),
+        ("postgres", "id FLOAT8 PRIMARY KEY", "", "floating-point"),
+    ],
+)  # fmt: skip
+def test_keys_that_do_not_tell_tasks_apart_are_refused(request, opened, server, columns, more, complaint):
+    """As case HO-02: a partial or expression index makes nothing unique, and equal is what the database takes for it."""
+    url = request.getfixturevalue(f"{server}_url")
+    if server == "postgres":
+        run_sql(
+            url, "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+        )
+    create = f"CREATE TABLE crawl_task ({columns}, {STATE_AND_TIME})"
+    rows = ["INSERT INTO crawl_task (id) VALUES ('A1'), ('a1')"] if "takes" in complaint else []
+    run_sql(url, create, *([more] if more else []), *rows)
+    with pytest.raises(ConfigError, match=complaint):
+        opened(url).ensure_schema()
+
+
+def test_ids_of_any_kind_in_sqlite_are_found_again(sqlite_url, opened):
+    """SQLite keeps any kind of value in any column: none of these may make a batch endless."""
+    run_sql(
+        sqlite_url,
+        f"CREATE TABLE crawl_task (id INT PRIMARY KEY, {STATE_AND_TIME})",
+        "INSERT INTO crawl_task (id) VALUES (1), ('abc'), (1.5), (char(97, 0, 98)), (x'ff00')",
+    )
+    store = opened(sqlite_url)
+    store.ensure_schema()
+    for task in store.claim_tasks(10):
+        store.mark_task(task["id"], DONE)
+    assert store.count_tasks().finished
+
+
+def test_a_row_that_its_own_key_does_not_find_ends_the_master_with_a_line(mariadb_url, opened, monkeypatch):
+    """A general net under the checks of the key: no batch goes round for ever with such a row."""
+    from netspy.tasks.sql import schema
+
+    run_sql(
+        mariadb_url,
+        f"CREATE TABLE crawl_task (id FLOAT PRIMARY KEY, {STATE_AND_TIME})",
+        "INSERT INTO crawl_task (id) VALUES (0.1)",
+    )
+    monkeypatch.setattr(schema, "_check_id", lambda *_: None)
+    store = opened(mariadb_url)
+    store.ensure_schema()
+    with pytest.raises(ConfigError, match=r"0 rows of crawl_task are found by id = 0\.1"):
+        store.claim_tasks(5)
 
 
 def test_a_state_column_that_cannot_hold_failed_is_refused(mariadb_url, opened):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from frontier_rig import REPORT, Clock, Rig, entry, names
 
+from netspy.cli.failed.records import with_fresh_budget
+from netspy.cluster import failed
 from netspy.cluster.failed import count_failed, drop_failed, list_failed, retry_failed
 from netspy.cluster.reset import reset
 from netspy.cluster.runs import list_runs
 from netspy.cluster.status import may_alert, may_alert_async, read_status, read_status_async
 from netspy.errors import ConfigError
 from netspy.messages.entry import BeatReport, FinalFailure, Settlement
+from netspy.messages.request import Request
 from netspy.policy.failed_record import pack_failed
 from netspy.redisio.client import sync_client
+from netspy.redisio.scripts import run_sync
 
 
 @pytest.fixture(params=["redis_url", "redis62_url"])
@@ -127,7 +133,7 @@ async def test_failed_requests_are_listed_retried_and_dropped_without_loss(rig, 
         wanted=lambda r: r.reason == "status 500",
         edit=lambda p: p.replace(b"example.com", b"example.net"),
     )
-    assert done == (3, 1)
+    assert done[:2] == (3, 1)
     claimed = await node.claim(10)
     assert names(claimed.leases) == ["0", "1", "2", "4"]
     assert claimed.leases[0].payload == b'{"url":"https://example.net/0"}'
@@ -136,6 +142,91 @@ async def test_failed_requests_are_listed_retried_and_dropped_without_loss(rig, 
     assert drop_failed(client, node.scope, [shown[4].text]) == 1
     assert drop_failed(client, node.scope) == 1
     assert count_failed(client, node.scope) == 0
+
+
+def record_of(n, **changed):
+    """A record as netspy writes it, as a dict; changed."""
+    made = {
+        "reason": "HTTP 500", "error": "e", "attempts": 1, "time": 1.0, "priority": 300, "site": "0a0b0c0d",
+        "request": {"v": 1, "u": f"http://a.example/{n}"},
+    }  # fmt: skip
+    return made | changed
+
+
+UNREADABLE = {
+    "not JSON": b"nonsense",
+    "no UTF-8": b'{"reason":"\xff\xfe"}',
+    "null": b"null",
+    "a list": b"[1,2]",
+    "a number": b"1",
+    "nothing": b"",
+    "no request": json.dumps({"reason": "x"}).encode(),
+    "raw": json.dumps({"reason": "unreadable", "raw": "junk"}).encode(),
+    "a text for a priority": json.dumps(record_of(9, priority="high")).encode(),
+    "null for a site": json.dumps(record_of(9, site=None)).encode(),
+    "null for a time": json.dumps(record_of(9, time=None)).encode(),
+    "a list for a request": json.dumps(record_of(9, request=[1])).encode(),
+    "a newer version": json.dumps(record_of(9, request={"v": 2, "u": "http://a.example/"})).encode(),
+    "an unknown field": json.dumps(
+        record_of(9, request={"v": 1, "u": "http://a.example/", "zz": 1})
+    ).encode(),
+    "no URL": json.dumps(record_of(9, request={"v": 1})).encode(),
+    "very deep": b'{"request":' + b"[" * 100_000,
+    "a site of three letters and no URL for another": json.dumps(
+        record_of(9, site="abc", request={"v": 1, "u": "http://[::1"})
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("bad", UNREADABLE.values(), ids=UNREADABLE)
+async def test_f10_a_record_that_can_not_be_read_stays_and_costs_no_other(rig, client, bad):
+    """F10: whatever stands among the failed requests, the others are queued again."""
+    node = await rig.node()
+    good = [json.dumps(record_of(n)).encode() for n in range(3)]
+    client.rpush(node.keys.failed, bad, good[0], bad, good[1], bad, good[2])
+    done = retry_failed(client, node.scope, edit=with_fresh_budget)
+    assert (done.queued, done.unreadable) == (3, 3)
+    assert done.why
+    assert client.lrange(node.keys.failed, 0, -1) == [bad] * 3
+    assert retry_failed(client, node.scope, edit=with_fresh_budget).queued == 0
+    assert [record.record.reason for record in list_failed(client, node.scope)]
+    leases = (await node.claim(10)).leases
+    assert sorted(Request.unpack(lease.payload).url for lease in leases) == [
+        f"http://a.example/{n}" for n in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"site": "abc"},
+        {"site": ""},
+        {"site": "{}@0123!"},
+        {"site": "0a0b0c0d0a0b"},
+        {"priority": -1e300},
+        {"time": 1e300},
+    ],
+)
+async def test_f10_what_can_be_told_from_the_request_itself_keeps_no_record_back(rig, client, changed):
+    """F10: the request is whole, and all that the queue needs besides is a site of eight characters."""
+    node = await rig.node()
+    client.rpush(node.keys.failed, json.dumps(record_of(1, **changed)))
+    assert retry_failed(client, node.scope, edit=with_fresh_budget)[:2] == (1, 0)
+    [lease] = (await node.claim(10)).leases
+    assert len(lease.site) == 8
+    assert lease.deliveries == 1
+
+
+async def test_records_of_many_megabytes_are_moved_in_several_steps(rig, client, monkeypatch):
+    sent = []
+    monkeypatch.setattr(failed, "run_sync", lambda c, call: sent.append(call) or run_sync(c, call))
+    node = await rig.node()
+    for n in range(9):
+        big = record_of(n, request={"v": 1, "u": f"http://a.example/{n}", "k": {"text": "x" * 900_000}})
+        client.rpush(node.keys.failed, json.dumps(big))
+    assert retry_failed(client, node.scope, edit=with_fresh_budget).queued == 9
+    assert len(sent) == 5, "of 4 MB each, at most"
+    assert (await node.counts()).queued == 9
 
 
 async def test_retrying_hundreds_takes_each_once(rig, client):

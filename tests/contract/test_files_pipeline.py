@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import json
 import os
+import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -232,15 +234,35 @@ def test_a_file_that_is_not_there_is_an_entry_with_the_error_and_the_row_is_stor
     assert site.hits("/b.jpg") == 1
 
 
-@pytest.mark.parametrize(("status", "tries"), [(202, 4), (204, 1), (205, 1), (206, 4), (207, 1)])
-def test_an_answer_that_brings_no_file_stores_none_hp_04(folder, site, status, tries) -> None:
-    """Case HP-04: 202 says that the work isn't done, and a part may be whole the next time; the others stay as they are."""
-    part = {"Content-Range": "bytes 0-6/1000"} if status == 206 else {}
-    url = site.route("/b.pdf", b"" if status in {204, 205} else b"pending", status=status, headers=part)
+@pytest.mark.parametrize("status", [201, 204, 205, 207, 226, 299])
+def test_hp_04_a_good_status_that_brings_no_file_is_an_entry_with_the_error(folder, site, status) -> None:
+    url = site.route("/c.jpg", b"" if status in {204, 205} else b"about the request", status=status)
     run = Run(folder)
-    stored = run({"id": 1, "file_urls": [url]}).stored
+    assert run({"id": 1, "file_urls": [url]}).stored == 1
+    assert run.store.kept[0]["files"] == [{"url": url, "error": f"HTTP {status} for {url}"}]
     assert Kept(folder).files() == {}
-    assert (stored, site.hits("/b.pdf")) == (1 if tries == 1 else 0, tries)
+    site.route("/c.jpg", JPEG)
+    run({"id": 2, "file_urls": [url]})
+    assert list(Kept(folder).files().values()) == [JPEG]  # the first answer isn't remembered as the file
+
+
+def test_hp_04_a_file_that_is_not_ready_is_asked_for_again(folder, site) -> None:
+    url = site.route("/b.pdf", JPEG, fail_first=2, fail_status=202)
+    run = Run(folder)
+    assert run({"id": 1, "file_urls": [url]}).stored == 1
+    assert run.store.kept[0]["files"][0]["size"] == len(JPEG)
+    never = site.route("/never.pdf", b"pending", status=202)
+    assert run({"id": 2, "file_urls": [never]}).failed == 1
+    assert list(Kept(folder).files().values()) == [JPEG]
+
+
+def test_hp_04_a_part_of_a_file_is_no_file(folder, site) -> None:
+    url = site.route("/a.jpg", JPEG[:50], status=206, headers={"Content-Range": f"bytes 0-49/{len(JPEG)}"})
+    run = Run(msgspec.structs.replace(folder, SPIDER_MAX_RETRY_TIMES=0))
+    assert run({"id": 1, "file_urls": [url]}).failed == 1
+    assert Kept(folder).files() == {}
+    whole = site.route("/b.jpg", JPEG, status=203)
+    assert run({"id": 2, "file_urls": [whole]}).stored == 1
 
 
 def test_a_busy_server_is_asked_again(folder, site) -> None:
@@ -679,3 +701,113 @@ def test_a_stop_cuts_downloads_and_leaves_their_rows_to_the_replay(folder, site)
     [letter] = run.dead.read()
     assert letter.row.data == {"id": 1, "file_urls": [url]}
     assert list(Kept(folder).files()) == []
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "shop#1/\u00fc ?x",
+        "100%",
+        "a%20b",
+        "?",
+        "#",
+        "a b",
+        "\u4e2d\u6587",
+        "a+b&c=d;e",
+        "a//b",
+        "../up",
+        "~x",
+        "/lead/",
+    ],
+)
+def test_a_prefix_is_no_url_and_is_kept_as_it_is(folder, s3, site, prefix) -> None:
+    """Case HB-20: two crawls into "shop#1" and "shop#2" share neither files nor what is known of a URL."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3,
+        region_name="us-east-1",
+        aws_access_key_id="key",
+        aws_secret_access_key="secret",
+    )
+    bucket = f"b{hashlib.sha256(prefix.encode()).hexdigest()[:20]}"
+    client.create_bucket(Bucket=bucket)
+    settings = msgspec.structs.replace(
+        folder, FILES_STORE=f"s3://{bucket}/{prefix}", S3_ENDPOINT_URL=s3, S3_REGION="us-east-1",
+        S3_ACCESS_KEY_ID="key", S3_SECRET_ACCESS_KEY="secret",
+    )  # fmt: skip
+    run = Run(settings)
+    url = site.route("/a.jpg", JPEG)
+    for _ in range(2):
+        run({"file_urls": [url]})
+    assert site.hits("/a.jpg") == 1
+    found = sorted(entry["Key"] for entry in client.list_objects_v2(Bucket=bucket)["Contents"])
+    below = prefix.strip("/") + "/"
+    assert [key.startswith(below) for key in found] == [True, True]
+    [name] = [key.removeprefix(below) for key in found if ".urls/" not in key]
+    assert [item["files"][0]["key"] for item in run.store.kept] == [name, name]
+
+
+def test_a_prefix_too_long_for_our_keys_stops_the_start(folder) -> None:
+    with pytest.raises(ConfigError, match="more than 120 bytes"):
+        load_pipelines(
+            [FilesPipeline], msgspec.structs.replace(folder, FILES_STORE="s3://b/" + "\u00fc" * 61)
+        )
+
+
+@pytest.mark.parametrize("name", ["shop#1", "a ?b", "100%", "a%20b", "\u4e2d\u6587", "a*b", "a\nb"])
+@pytest.mark.parametrize("kind", [str, pathlib.Path])
+def test_a_folder_may_have_any_name(folder, site, tmp_path, name, kind) -> None:
+    """As case HB-20, on a disk."""
+    run = Run(msgspec.structs.replace(folder, FILES_STORE=kind(tmp_path / name)))
+    run({"file_urls": [site.route("/a.jpg", JPEG)]})
+    assert (tmp_path / name / run.store.kept[0]["files"][0]["key"]).read_bytes()
+
+
+def test_a_folder_may_be_below_the_home_folder(folder, site, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    run = Run(msgspec.structs.replace(folder, FILES_STORE="~/files"))
+    run({"file_urls": [site.route("/a.jpg", JPEG)]})
+    assert (tmp_path / "home/files" / run.store.kept[0]["files"][0]["key"]).exists()
+    assert not (tmp_path / "~").exists()
+
+
+def test_what_a_cleaner_removes_in_the_middle_of_a_run_is_made_again(
+    settings, site, tmp_path, monkeypatch
+) -> None:
+    """Case HB-17: the folder for incoming files, the store's whole folder, the machine's temporary folder."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(file_stores.tempfile, "tempdir", str(temporary))
+    store = Store()
+    dead = DeadLetterFile(settings.FAILED_ITEM_PATH)
+
+    async def main() -> list[Any]:
+        writer = BatchWriter(load_pipelines([store, FilesPipeline], settings), settings, dead_letter=dead)
+        try:
+            results = []
+            for number in range(4):
+                urls = [site.route(f"/{number}-{n}.jpg", JPEG + bytes([number, n])) for n in range(4)]
+                results.append(await writer.write([Row("t", {"file_urls": [url]}) for url in urls]))
+                inside = [*temporary.glob("*")]
+                for gone in ([tmp_path / "store/.incoming", *inside], [tmp_path / "store", temporary])[
+                    number % 2
+                ]:
+                    shutil.rmtree(gone, ignore_errors=True)
+            return results
+        finally:
+            await writer.close()
+
+    results = asyncio.run(asyncio.wait_for(main(), 60))
+    assert [result.failed for result in results] == [0] * 4
+    assert len(store.kept) == 16
+    assert not any("error" in entry for item in store.kept for entry in item["files"])
+    assert not list(temporary.glob("*"))
+
+
+def test_one_content_is_stored_once_for_each_ending(settings, site) -> None:
+    """Case HB-18: the ending tells what a file is, and must not depend on which of its URLs came first."""
+    paths = ["/same.jpg", "/same.jpeg", "/same", "/other/same.jpg", "/same.png"]
+    run = Run(settings)
+    run(*[{"file_urls": [site.route(path, JPEG, content_type="image/jpeg")]} for path in paths])
+    assert sorted(name.partition(".")[2] for name in Kept(settings).files()) == ["jpeg", "jpg", "png"]

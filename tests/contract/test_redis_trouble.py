@@ -83,6 +83,102 @@ async def test_keys_of_another_type_stop_the_start_and_nothing_is_changed(redis_
     client.close()
 
 
+LATER = {
+    "items:dedup:bloom": "string", "items:dedup:bloom:1": "string", "items:dedup:bloom:count": "string",
+    "items:dedup:set": "set", "items:dedup:layout": "hash", "alerts": "zset", "runs": "zset", "failed_items": "list",
+    "open_tasks": "hash", "open_tasks:closing": "hash", "lock:seed": "string", "nodes": "hash", "beats": "zset",
+    "meta": "hash", "z_delayed": "zset", "z_inflight": "zset", "failed_requests": "list", "dedup:set": "set",
+}  # fmt: skip
+OF_A_BATCH = {
+    "batch_pending": "list", "batch_pending:inflight": "zset", "batch_pending:meta": "hash", "batch_pending:failed": "list",
+    "batch_done": "string", "batch_progress": "string", "batch_master": "hash", "batch_monitor_lock": "string",
+}  # fmt: skip
+
+
+def in_the_way(client, key, wanted):
+    """Put something of another type at the key; returns what proves that it is still there."""
+    if wanted == "list":
+        client.set(key, "precious")
+    else:
+        client.rpush(key, "precious")
+    return client.dump(key)
+
+
+@pytest.mark.parametrize(("key", "wanted"), [*LATER.items(), *OF_A_BATCH.items()])
+async def test_hv_08_every_key_that_a_run_makes_later_is_looked_at_before_it_begins(redis_url, key, wanted):
+    """case HV-08"""
+    client = sync_client(Rig("redis", Clock(), redis_url).settings())
+    before = in_the_way(client, f"netspy:news:{key}", wanted)
+    kind = "batch" if key in OF_A_BATCH else "Spider"
+    with pytest.raises(ConfigError, match=f"netspy:news:{key} is a"):
+        await Rig("redis", Clock(), redis_url).node(spider_kind=kind)
+    assert client.keys() == [f"netspy:news:{key}".encode()]
+    assert client.dump(f"netspy:news:{key}") == before
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "command"),
+    [
+        ("items:dedup:bloom", ("SET", "precious")),
+        ("items:dedup:bloom:2", ("SETBIT", "7", "1")),
+        ("items:dedup:bloom:count", ("SET", "5")),
+        ("items:dedup:set", ("SADD", "precious")),
+        ("items:dedup:layout", ("HSET", "precious", "1")),
+    ],
+)
+async def test_hv_08_what_another_program_keeps_at_the_item_filters_keys_is_not_taken_for_ours(
+    redis_url, key, command
+):
+    """case HV-08: of the right type, and deleted all the same when a seeding begins."""
+    client = sync_client(Rig("redis", Clock(), redis_url).settings())
+    client.execute_command(command[0], f"netspy:news:{key}", *command[1:])
+    before = client.dump(f"netspy:news:{key}")
+    with pytest.raises(ConfigError, match=f"netspy:news:{key} belongs to another program"):
+        await Rig("redis", Clock(), redis_url).node()
+    assert client.dump(f"netspy:news:{key}") == before
+    client.close()
+
+
+async def test_hv_08_a_key_that_comes_in_the_middle_of_the_run_is_not_deleted_either(redis_url):
+    """case HV-08: the items pass unchecked then."""
+    rig, node = await opened(redis_url)
+    client = sync_client(node.settings)
+    assert (await node.seed_acquire()).token
+    client.rpush("netspy:news:items:dedup:bloom:1", "precious")
+    with pytest.raises(ConfigError, match="items:dedup:bloom:1 is a list"):
+        await node.item_filter().mark([entry("row").id])
+    assert client.lrange("netspy:news:items:dedup:bloom:1", 0, -1) == [b"precious"]
+    client.close()
+    await rig.close()
+
+
+@pytest.mark.parametrize(
+    "value", ["1", "locked", "seeding", "seeded soon host:1", "failed", '{"pid": 1}', b"\xff\xfe", ""]
+)
+async def test_hv_08_a_seed_lock_that_netspy_did_not_write_is_refused(redis_url, value):
+    """case HV-08: taken for a seeded run, nothing would ever be crawled."""
+    client = sync_client(Rig("redis", Clock(), redis_url).settings())
+    client.set("netspy:news:lock:seed", value)
+    with pytest.raises(ConfigError, match=r"netspy:news:lock:seed has the value .*`netspy reset`") as refused:
+        await Rig("redis", Clock(), redis_url).node()
+    assert "\n" not in str(refused.value)
+    assert ("the other package of this name" in str(refused.value)) is (value == "1")
+    assert client.keys() == [b"netspy:news:lock:seed"]
+    client.close()
+
+
+@pytest.mark.parametrize("ended", ["seeding", "seeded", "failed"])
+async def test_our_own_lock_and_item_marks_are_no_reason_to_refuse_a_start(redis_url, ended):
+    rig, node = await opened(redis_url)
+    grant = await node.seed_acquire()
+    await node.item_filter().mark([entry("row").id])
+    if ended != "seeding":
+        await node.seed_finish(grant.token, error="boom: it broke" if ended == "failed" else None)
+    assert await rig.node()
+    await rig.close()
+
+
 async def test_a_redis_key_of_another_class_is_refused_unless_taken_over(redis_url):
     rig, _ = await opened(redis_url)
     with pytest.raises(ConfigError, match=r"belongs to the Spider class News.*--take-over"):
@@ -386,7 +482,7 @@ async def test_deleting_lock_queue_and_dedup_as_documented_crawls_and_stores_aga
     await rig.close()
 
 
-async def test_a_lock_of_an_older_program_counts_as_seeded_with_its_age(redis_url):
+async def test_a_lock_of_another_program_that_comes_in_the_middle_of_a_run_counts_as_seeded(redis_url):
     rig, node = await opened(redis_url)
     client = sync_client(node.settings)
     client.set("netspy:news:lock:seed", "1", ex=86400 - 7200)

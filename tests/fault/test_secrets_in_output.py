@@ -28,6 +28,7 @@ SECRETS = {
     "DATABASE": "Dat4baseS3cret",
     "LOGIN": "L0ginS3cret",
     "PAGE": "P4geS3cret",
+    "TOKEN": "T0kenS3cret",
 }
 
 LEAKY = """
@@ -92,6 +93,14 @@ class Leaky(mw.Spider):
         yield mw.Request(BASE + "/p/json", method="POST", json={"password": SECRET["LOGIN"], "x": (1, {2})})
         yield mw.Request(BASE + "/p/timeout", timeout="x", **secret)
         yield mw.Request(BASE + "/p/object", cookies={"sid": SECRET["COOKIE"], "x": object()})
+        token = SECRET["TOKEN"]
+        yield mw.Request(BASE + f"/404?n=1&access_token={token}&page=2")
+        yield mw.Request(BASE + f"/500?X-Amz-Signature={token}#id_token={token}")
+        yield mw.Request(BASE + f"/p/token;jsessionid={token}?sig={token}", callback=self.boom)
+        yield mw.Request(f"http://127.0.0.1:1/down?api_key={token}&next=http%3A%2F%2Fh%3Fcode%3D{token}")
+        yield mw.Request(f"http://[bad/?token={token}")
+        yield mw.Request(f"mailto:x?token={token}")
+        yield mw.Request(BASE + "/to-token")
         yield mw.Request("http://[bad/", **secret)
         yield mw.Request("http://u:" + SECRET["PAGE"] + "@[bad/")
         raise RuntimeError(f"start_requests can't reach {DSN}")
@@ -166,6 +175,7 @@ def leaks(text: str) -> list[str]:
 def test_no_secret_is_in_any_output_whatever_fails(pages, locked_redis: RedisServer, tmp_path, level):
     locked_redis.flush()
     pages.route("/500", "", status=500)
+    pages.route("/to-token", "", status=302, headers={"Location": f"/404?session={SECRETS['TOKEN']}"})
     (tmp_path / "leaky.py").write_text(LEAKY, encoding="utf-8")
     env = {
         "SITE": pages.url("").rstrip("/"), "NETSPY_REDIS_URL": locked_redis.url, "NETSPY_LOG_LEVEL": level,

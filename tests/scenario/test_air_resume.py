@@ -199,7 +199,9 @@ def test_a_resumed_run_may_be_stopped_and_resumed_again(run, site, tmp_path):
     assert seedings(tmp_path) == 1
 
 
-def test_failed_requests_are_tried_again_at_the_next_start_with_a_fresh_budget(run, site, tmp_path):
+def test_failed_requests_are_tried_again_at_the_next_start_beside_its_own_seeds_with_a_fresh_budget(
+    run, site, tmp_path
+):
     site.route("/p/3", "no", status=500)
     site.route("/p/4", "no", status=404)
     with run(NETSPY_SPIDER_MAX_RETRY_TIMES=1) as script:
@@ -210,9 +212,9 @@ def test_failed_requests_are_tried_again_at_the_next_start_with_a_fresh_budget(r
     site.unroute("/p/4")
     with run(resume=True, NETSPY_SPIDER_MAX_RETRY_TIMES=1) as script:
         result = script.finish(60).check()
-    assert site.all_hits() == {"/p/3": 2, "/p/4": 1}
-    assert stored(tmp_path) == once_each(20)
-    assert result.summary["request_ok"] == 2
+    assert site.all_hits() == {f"/p/{n}": 2 if n == 3 else 1 for n in range(20)}
+    assert set(stored(tmp_path)) == set(once_each(20))
+    assert result.summary["request_ok"] == 20
     with run(resume=True) as script:
         assert script.finish(60).check().summary["request_ok"] == 20, (
             "nothing is left to go on from: a fresh run"
@@ -303,7 +305,8 @@ def test_a_torn_last_line_of_the_dump_costs_only_itself(run, site, tmp_path):
     with run(resume=True) as script:
         result = script.finish(60).check()
     assert sum(stored(tmp_path).values()) == 19
-    assert "1 record(s)" in result.stderr
+    assert "2 line(s) of failed_requests.jsonl can't be read as requests and are kept in " in result.stderr
+    assert (tmp_path / "failed_requests.jsonl.unreadable").read_bytes() == whole[-1][:40] + b"\nnot json\n"
 
 
 def test_a_limit_keeps_the_rest_for_the_next_start(run, site, tmp_path):
@@ -428,3 +431,19 @@ def write_module(folder, name):
     source = FAILING.format(name=name).replace(f"{name}().start()", "")
     (folder / f"{name}.py").write_text(source)
     return folder
+
+
+def test_hv_10_lines_of_another_format_stay_in_a_file_that_the_log_names_and_the_seeds_are_crawled(
+    run, site, tmp_path
+):
+    """case HV-10"""
+    path = tmp_path / "failed_requests.jsonl"
+    path.write_text("http://a.example/,500\nhttp://b.example/,404\n")
+    with run(resume=True) as script:
+        result = script.finish(60).check()
+    assert stored(tmp_path) == once_each(20)
+    assert not path.exists()
+    assert (
+        tmp_path / "failed_requests.jsonl.unreadable"
+    ).read_text() == "http://a.example/,500\nhttp://b.example/,404\n"
+    assert "are kept in failed_requests.jsonl.unreadable" in result.stderr

@@ -207,6 +207,30 @@ def test_update_task_outside_of_a_page_writes_at_once_and_refuses_an_unknown_id(
         spider.update_task(3)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_f4_a_task_that_task_requests_reports_is_done_after_its_items_are_stored(redis_url, numbered, first):
+    """F4: a node that is killed in between must leave the row in process."""
+    seen = []
+
+    class Reports(mw.BatchSpider):
+        def task_requests(self, task):
+            if first:
+                self.update_task(task["id"])
+            yield {"id": task["id"]}
+            if not first:
+                self.update_task(task["id"])
+
+    store = MemoryBatchStore(tasks_of(numbered, 2))
+
+    def keep(rows):
+        seen.extend(states(store)[row["id"] - 1] for row in rows)
+
+    spider = Reports(batch_store=store, item_handler=keep, REDIS_URL=redis_url, **UNHURRIED)
+    spider.start_monitor(once=True)
+    assert seen == [2, 2]
+    assert closed(store) == (2, 0, 2, True)
+
+
 def test_run_id_is_none_of_a_batchs_business(monitor, numbered, redis_url):
     store = MemoryBatchStore(tasks_of(numbered, 2))
     _, summary = monitor(Crawl, store, RUN_ID="r1")

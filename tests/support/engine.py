@@ -410,9 +410,17 @@ class Bench:
     def outcome(self, user_code=None):
         return PageOutcome(self.env, self.control, self.slots, user_code or self.user_code(), self.outbox)
 
-    def task_requests(self, tasks):
+    def task_requests(self, tasks, effects=None):
         return TaskRequests(
-            self.env, self.control, self.gauge, tasks, self.outbox, self.items, self.collector, self.pool
+            self.env,
+            self.control,
+            self.gauge,
+            tasks,
+            self.outbox,
+            self.items,
+            self.collector,
+            self.pool,
+            effects,
         )
 
     async def seeded(self):

@@ -96,6 +96,7 @@ class RawServer:
         self.seen: list[Seen] = []
         self.connections = 0  # accepted so far
         self.open = 0  # open now
+        self.answered = 0  # answers that were played to their end
         self.alpn: list[str | None] = []  # what each TLS connection agreed on
         self._tls = tls
         self._host = host
@@ -171,6 +172,8 @@ class RawServer:
                 answers = self._answers.get(path, [reply()])
                 if not await play(answers[min(turn, len(answers) - 1)], seen, reader, writer):
                     break
+                self.answered += 1
+                self._note()
         except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
             pass
         except asyncio.CancelledError:

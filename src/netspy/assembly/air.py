@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ from netspy.assembly import Built, resume
 from netspy.assembly.contract import AnySpider, StoreParts
 from netspy.engine.control import Ended
 from netspy.engine.node import Node
-from netspy.errors import ConfigError
+from netspy.errors import ConfigError, InvalidUrlError
 from netspy.frontier.dedup import MemoryItemFilter
 from netspy.frontier.memory.frontier import MemoryFrontier
 from netspy.messages.callbacks import callback_problem
 from netspy.messages.request import Request
+from netspy.messages.urls import compile_ignore
 from netspy.observe.alerts import Alerts
 from netspy.policy.failed_record import read_failed
 from netspy.settings import Settings
@@ -38,7 +40,9 @@ def build_air(
     built.closers.append(failed.close)
     frontier = MemoryFrontier(on_failed=failed.append, **memory_dedup(settings, alerts))
     resumed_dump = _take_up(spider, frontier, path, settings)
-    seeded = resumed_dump is not None and resumed_dump.seeded
+    # `netspy retry` crawls what failed, and nothing else.
+    only_failed = resumed_dump is not None and resumed_dump.seeded is None and hasattr(spider, "retry_wanted")
+    seeded = resumed_dump is not None and (bool(resumed_dump.seeded) or only_failed)
 
     def after(node: Node, _ended: Ended) -> None:
         failed.close()
@@ -61,19 +65,18 @@ def memory_dedup(settings: Settings, alerts: Alerts) -> dict[str, Any]:
             f"DEDUP_FILTER={kind!r} is for spiders on Redis; an AirSpider deduplicates in its own memory: "
             "leave the setting out, or change the base class to Spider"
         )
-    from netspy.frontier.dedup import IN_PROCESS, FillWatch, bloom_plan, in_process_filter, load_filter
+    from netspy.frontier.dedup import IN_PROCESS, in_process_filter, load_filter
 
     if kind not in IN_PROCESS:
         load_filter(settings)  # raises for a name that is nothing at all
         raise ConfigError(
-            f"DEDUP_FILTER={kind!r}: a filter class is for spiders on Redis; an AirSpider takes auto, lite or bloom"
+            f"DEDUP_FILTER={kind!r}: a filter class is for spiders on Redis; an AirSpider takes auto, lite, memory or bloom"
         )
 
     def report(rate: float) -> None:
         alerts.raise_alert(fill_kind(rate), fill_message(rate, settings))
 
-    watch = FillWatch(bloom_plan(settings).capacity, settings.DEDUP_WARN_FILL_RATE, report)
-    return {"filter_": in_process_filter(settings), "on_fill": watch.seen}
+    return {"dedup": in_process_filter(settings, on_fill=report)}
 
 
 def fill_kind(rate: float) -> str:
@@ -103,16 +106,29 @@ def _take_up(
     dump = resume.claim_dump(path, getattr(spider, "retry_wanted", None))
     if dump is None:
         return None
-    frontier.restore(dump.requests, seen=dump.seen)
-    spider.logger.info("going on with {} request(s) of the last run from {}", len(dump.requests), path)
+    frontier.restore(dump.requests, seen=[*dump.seen, *_known(dump, settings)])
+    if dump.requests or dump.seeded is not None:
+        spider.logger.info("going on with {} request(s) of the last run from {}", len(dump.requests), path)
     if dump.unreadable:
         spider.logger.warning(
-            "{} record(s) in {} can't be read as requests; they stay in {}",
+            "{} line(s) of {} can't be read as requests and are kept in {}",
             dump.unreadable,
             path,
-            dump.files[0],
+            resume.unreadable_path(path),
         )
     return dump
+
+
+def _known(dump: resume.Resumed, settings: Settings) -> list[bytes]:
+    """The fingerprints of failed requests that come with no `.seen`: a seed of the same URL would crawl it twice."""
+    if dump.seeded is not None:
+        return []
+    ignore = compile_ignore(settings.URL_IGNORE_PARAMS) if settings.URL_IGNORE_PARAMS else None
+    known = []
+    for request, _ in dump.requests:
+        with suppress(InvalidUrlError):
+            known += [request.digest(ignore)] if request.filter_repeat else []
+    return known
 
 
 def keep_what_is_left(

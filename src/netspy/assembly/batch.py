@@ -17,7 +17,15 @@ from netspy.errors import SpiderError, StoreLostError
 from netspy.observe.alerts import Alerts
 from netspy.observe.throttle import ThrottledLog
 from netspy.policy.batch import DONE, FAILED
-from netspy.tasks.batch_queue import BatchKeys, BatchQueue, identify, master_holder, read_token, salt_of
+from netspy.tasks.batch_queue import (
+    BatchKeys,
+    BatchQueue,
+    check_lock,
+    identify,
+    master_holder,
+    read_token,
+    salt_of,
+)
 from netspy.tasks.batch_store import BatchStore
 from netspy.tasks.cron import batch_schedule
 from netspy.tasks.memory_batch import MemoryBatchStore
@@ -159,6 +167,7 @@ class _PushedTasks(RedisTaskList):
         super().__init__(settings, keys.pending, identify=identify, **options)
         self._store: BatchStore = spider.store
         self._log = spider.logger
+        self._batch_keys = keys
 
     def _wait_for_answer(self) -> None:
         self._log.warning("the task table has been asked for {:.0f} s and has not answered", SLOW_S)
@@ -167,6 +176,7 @@ class _PushedTasks(RedisTaskList):
         """Raises ConfigError for a task table that can't be used, StoreUnavailableError, besides what the list's raises."""
         await in_thread(self._store.ensure_schema, slow=self._wait_for_answer)
         await super().open()
+        await self.link.ask(lambda: check_lock(self.link, self._batch_keys))
 
 
 def build_batch(built: Built, spider: TableSpider, settings: Settings) -> TaskParts:

@@ -2,7 +2,7 @@
 
 `FAILED_REQUEST_PATH` holds one JSON record per line (the same records as the Redis list `failed_requests`); what was
 unfinished has the reason "unfinished". Beside it, `<path>.seen` holds the content of the run's repeat filter, so that a
-resumed run repeats nothing.
+resumed run repeats nothing. What stands in the file and is no record goes to `<path>.unreadable`, and is never deleted.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from netspy.errors import ConfigError, SerializationError
 from netspy.messages.request import Request
+from netspy.pipelines.local.shared_file import unlock
 from netspy.policy.failed_record import FailedRecord, of_spider, pack_failed, read_failed
+from netspy.private_files import narrow, open_private
 
 if sys.platform != "win32":
     import fcntl
@@ -29,6 +32,7 @@ UNFINISHED = "unfinished"
 _MAGIC = b"netspy-seen-2 "
 _LENGTH = struct.Struct(">I")
 _LOCK_WAIT_S = 2.0
+_LOOKED_AT = 1000  # lines, for one that says whose the file is
 
 
 class FailedFile:
@@ -92,11 +96,11 @@ class FailedFile:
     def _write(self, line: bytes) -> None:
         with self.settled() as path:
             if self._file is None:
-                self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-                _cut_torn_line(path)
+                self._file = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                _end_last_line(path)
             written = os.write(self._file, line)
             if written != len(line):
-                _cut_torn_line(path)
+                _end_last_line(path)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def close(self) -> None:
@@ -124,6 +128,7 @@ def _undisputed(folder: Path) -> Iterator[None]:
         yield
     finally:
         if fd >= 0:
+            unlock(fd)  # a forked process may have the folder open, too
             os.close(fd)
 
 
@@ -139,8 +144,10 @@ def _try_lock(fd: int) -> bool:
     return True
 
 
-def _cut_torn_line(path: Path) -> None:
-    """Cut what a killed process left of its last line."""
+def _end_last_line(path: Path) -> int:
+    """End the last line of a file that ends without a newline: a whole record (a hand wrote it) stays, what a killed
+    process left of one is put aside. Returns how many lines were.
+    """
     with path.open("rb+") as file:
         end = file.seek(0, os.SEEK_END)
         at = end
@@ -152,16 +159,50 @@ def _cut_torn_line(path: Path) -> None:
                 at = at - step + newline + 1
                 break
             at -= step
-        if at != end:
-            file.truncate(at)
+        if at == end:
+            return 0
+        file.seek(at)
+        rest = file.read()
+        if read_failed(rest).payload is not None:
+            file.write(b"\n")
+            return 0
+        _put_aside(path, [rest + b"\n"])
+        file.truncate(at)
+        return 1
+
+
+def unreadable_path(path: Path) -> Path:
+    """Where the lines are that are no records."""
+    name = path.name.removesuffix(".replaying")
+    return path.with_name(name + ".unreadable")
+
+
+def _put_aside(path: Path, lines: list[bytes]) -> None:
+    """On the disk when it returns; a line that a start which was killed has put there already is not put there twice."""
+    aside = unreadable_path(path)
+    known = Counter(aside.read_bytes().splitlines(keepends=True)) if aside.exists() else Counter()
+    fresh: list[bytes] = []
+    for line in lines:
+        if known[line] > 0:
+            known[line] -= 1
+        else:
+            fresh.append(line)
+    if not fresh:
+        return
+    with aside.open("ab") as file:
+        file.writelines(fresh)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 class Resumed(NamedTuple):
-    """What a dump holds. `seeded` is False when the seeding itself had not come to its end."""
+    """What a dump holds. `seeded` says whether the seeding of the run that was stopped had come to its end; None when no
+    run was stopped: there are failed requests only. `files` may go once the requests are done.
+    """
 
     requests: list[tuple[Request, float]]
     seen: list[bytes]
-    seeded: bool
+    seeded: bool | None
     unreadable: int
     files: list[Path]
 
@@ -184,48 +225,38 @@ def has_unfinished(path: Path) -> bool:
 def claim_dump(path: Path, wanted: Callable[[FailedRecord], bool] | None = None) -> Resumed | None:
     """Take the dump for this run: the file is renamed to `*.replaying` first. None when there is nothing.
 
-    A `*.replaying` left by a crashed run is read as well. Failed records that are not `wanted` go back to the file.
-    Raises ConfigError when a file can't be read or written.
+    A `*.replaying` left by a crashed run is read as well. Failed records that are not `wanted` go back to the file, and
+    what can't be read as a request to `*.unreadable`. Raises ConfigError when a file can't be read or written.
     """
     replaying = replaying_path(path)
+    torn = 0
     try:
+        for file in (path, replaying, seen_path(path)):
+            narrow(file)
         if path.is_file():
             if replaying.exists():
+                torn += _end_last_line(path)
                 _merge(path, replaying)
                 path.unlink()
             else:
                 path.rename(replaying)
         if not replaying.exists() and not seen_path(path).exists():
             return None
-        records = list(_records(replaying)) if replaying.exists() else []
-        if wanted is not None:
-            records = _put_back(path, replaying, wanted)
+        if replaying.exists():
+            torn += _end_last_line(replaying)
+        chosen, unreadable = _sort(path, replaying, wanted)
+        _put_aside(path, unreadable)
         seen, seeded = _read_seen(seen_path(path))
     except OSError as error:
         raise ConfigError(
             f"FAILED_REQUEST_PATH={str(path)!r} can't be read: {error.strerror}; check its permissions"
         ) from None
     requests: list[tuple[Request, float]] = []
-    unreadable = 0
-    for record in records:
-        payload = record.payload
-        if payload is None:
-            unreadable += 1
-            continue
-        try:
-            request = Request.unpack(payload)
-        except SerializationError:
-            unreadable += 1
-            continue
+    for record, request in chosen:
         if record.reason != UNFINISHED:
             request.retry_times = 0
         requests.append((request, record.priority))
-    return Resumed(requests, seen, seeded, unreadable, [replaying, seen_path(path)])
-
-
-def _records(path: Path) -> Iterator[FailedRecord]:
-    for line in _lines(path):
-        yield read_failed(line[:-1])
+    return Resumed(requests, seen, seeded, len(unreadable) + torn, [replaying, seen_path(path)])
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -237,8 +268,8 @@ def _lines(path: Path) -> Iterator[bytes]:
 def _merge(path: Path, replaying: Path) -> None:
     """Append `path` to `replaying`, but for what a crash has left in both: records that were being put back."""
     known = Counter(_lines(replaying))
-    _cut_torn_line(replaying)
-    with replaying.open("ab") as file:
+    _end_last_line(replaying)
+    with open(replaying, "ab", opener=open_private) as file:
         for line in _lines(path):
             if known[line] > 0:
                 known[line] -= 1
@@ -248,27 +279,37 @@ def _merge(path: Path, replaying: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _put_back(path: Path, replaying: Path, wanted: Callable[[FailedRecord], bool]) -> list[FailedRecord]:
-    """The records that are to be tried; the others stand in `path` again when this returns."""
-    chosen: list[FailedRecord] = []
+def _sort(
+    path: Path, replaying: Path, wanted: Callable[[FailedRecord], bool] | None
+) -> tuple[list[tuple[FailedRecord, Request]], list[bytes]]:
+    """The records that are to be tried, and the lines that are none; the other records stand in `path` again."""
+    chosen: list[tuple[FailedRecord, Request]] = []
     others: list[bytes] = []
+    unreadable: list[bytes] = []
     for line in _lines(replaying) if replaying.exists() else ():
+        if not line.strip():
+            continue
         record = read_failed(line[:-1])
-        if record.reason == UNFINISHED or wanted(record):
-            chosen.append(record)
+        try:
+            request = Request.unpack(record.payload or b"")
+        except SerializationError:
+            unreadable.append(line)
+            continue
+        if record.reason == UNFINISHED or wanted is None or wanted(record):
+            chosen.append((record, request))
         else:
             others.append(line)
     if others:
-        with path.open("ab") as file:
+        with open(path, "ab", opener=open_private) as file:
             file.writelines(others)
             file.flush()
             os.fsync(file.fileno())
-    return chosen
+    return chosen, unreadable
 
 
-def _read_seen(path: Path) -> tuple[list[bytes], bool]:
+def _read_seen(path: Path) -> tuple[list[bytes], bool | None]:
     if not path.exists():
-        return [], True
+        return [], None
     data = path.read_bytes()
     head, newline, _ = data.partition(b"\n")
     if not head.startswith(_MAGIC) or not newline:
@@ -279,6 +320,8 @@ def _read_seen(path: Path) -> tuple[list[bytes], bool]:
     while at + _LENGTH.size <= len(data):
         (length,) = _LENGTH.unpack_from(data, at)
         at += _LENGTH.size
+        if at + length > len(data):
+            break  # damaged: what is there counts
         chunks.append(data[at : at + length])
         at += length
     return chunks, seeded
@@ -291,10 +334,11 @@ def owner_of(path: Path) -> str | None:
             continue  # a device such as /dev/full has no lines, and no end
         try:
             with file.open("rb") as lines:
-                first = lines.readline()
+                found = (read_failed(line[:-1]).spider for line in islice(lines, _LOOKED_AT))
+                owner = next(filter(None, found), "")
         except OSError:
             continue
-        if first.endswith(b"\n") and (owner := read_failed(first[:-1]).spider):
+        if owner:
             return owner
     try:
         with seen_path(path).open("rb") as seen:
@@ -329,8 +373,8 @@ def dump(
     kept = lost = 0
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
-        _cut_torn_line(path)
-    with path.open("ab") as file:
+        _end_last_line(path)
+    with open(path, "ab", opener=open_private) as file:
         for request, priority in unfinished:
             try:
                 payload = request.pack()
@@ -347,10 +391,9 @@ def dump(
         file.flush()
         os.fsync(file.fileno())
     fresh = seen_path(path).with_suffix(".tmp")
-    with fresh.open("wb") as file:
+    with open(fresh, "wb", opener=open_private) as file:
         file.write(_MAGIC + (b"1 " if seeded else b"0 ") + spider.encode() + b"\n")
-        for chunk in seen:
-            file.write(_LENGTH.pack(len(chunk)) + chunk)
+        file.writelines(_LENGTH.pack(len(chunk)) + chunk for chunk in seen)
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(seen_path(path))
@@ -364,6 +407,7 @@ def set_aside(path: Path) -> Path | None:
     for old in (path, replaying_path(path)):
         if old.exists():
             aside = old.with_name(f"{path.stem}.{stamp}{'.replaying' if old != path else ''}{path.suffix}")
+            narrow(old)
             old.rename(aside)
     seen_path(path).unlink(missing_ok=True)
     return aside

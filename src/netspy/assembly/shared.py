@@ -201,14 +201,19 @@ def _renewed(payload: bytes) -> bytes:
 def requeue_failed(spider: AnySpider, settings: Settings, scope: RunScope) -> None:
     """RETRY_FAILED_ON_START: move failed requests back to the queue, with a fresh retry budget."""
     client = clients.sync_client(settings, key=scope.job)
-
     try:
-        moved = retry_failed(client, scope, edit=_renewed)
+        moved = retry_failed(client, scope, edit=fresh_budget)
     finally:
         client.close()
         client.connection_pool.disconnect()
     if moved.queued:
         spider.logger.info("{} failed request(s) of earlier runs are queued again", moved.queued)
+    if moved.unreadable:
+        spider.logger.warning(
+            "{} record(s) of failed requests can't be read as requests and stay in the list {}:failed_requests; "
+            "`netspy failed` shows them (the first: {})",
+            moved.unreadable, scope.ns, moved.why,
+        )  # fmt: skip
 
 
 def _outages(built: Built, spider: AnySpider, settings: Settings) -> Callable[[bool, float], None]:

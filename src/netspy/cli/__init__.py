@@ -1,4 +1,4 @@
-"""The command line: one file per command. Needs the extra `cli`; `main` says so when it is missing."""
+"""The command line: one file per command. `main` says so when typer is missing."""
 
 from __future__ import annotations
 

@@ -25,12 +25,18 @@ def visible(text: str) -> str:
 
 def local_time(seconds: float) -> str:
     """`2026-03-01 12:00:05` in this machine's time zone; empty for 0, which means unknown."""
-    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}" if seconds else ""
+    try:
+        return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}" if seconds else ""
+    except (ValueError, OverflowError, OSError):  # what another program wrote there is no time
+        return ""
 
 
 def iso_time(seconds: float) -> str | None:
     """ISO 8601 in UTC, to the millisecond; None for 0, which means unknown."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds") if seconds else None
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds") if seconds else None
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def json_line(value: Any) -> str:

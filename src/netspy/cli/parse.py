@@ -83,7 +83,7 @@ async def _run(settings: Any, request: Request, function: Any) -> Exception | No
     try:
         response = await downloader.fetch(request)
         sys.stderr.write(
-            f"{response.status_code} {response.url} ({len(response.content):,} bytes, {response.encoding})\n"
+            f"{response.status_code} {without_passwords(response.url)} ({len(response.content):,} bytes, {response.encoding})\n"
         )
         sys.stderr.flush()
         try:
@@ -120,7 +120,7 @@ def _format_value(value: Any) -> str:
     from netspy.messages.request import Request
 
     if isinstance(value, Request):
-        return f"request  {value.method} {value.url}  ->  {value.callback_name or 'parse'}"
+        return f"request  {value.method} {without_passwords(value.url)}  ->  {value.callback_name or 'parse'}"
     kind, data = "item", value
     if isinstance(value, Item) or is_record(type(value)):
         row = raw_row(value)

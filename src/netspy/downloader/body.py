@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
 from netspy.errors import RequestError
+from netspy.messages.pairs import pairs_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,10 +51,7 @@ def encode(
         return Body(raw(content, "content", encoding), None)
     if isinstance(data, str | bytes | bytearray | memoryview):
         return Body(raw(data, "data", encoding), None)
-    try:
-        return Body(urlencode(fields(data), encoding=encoding).encode("ascii"), FORM)
-    except (TypeError, ValueError) as error:
-        raise RequestError(f"data= of type {type(data).__name__} can't be sent as a form: {error}") from None
+    return Body(urlencode(fields(data), encoding=encoding).encode("ascii"), FORM)
 
 
 def json_body(value: Any) -> Body:
@@ -74,34 +72,29 @@ def raw(value: Any, name: str, encoding: str) -> bytes:
     raise RequestError(f"{name}= takes str or bytes, not {type(value).__name__}")
 
 
-def fields(data: Any) -> list[tuple[str, Any]]:
-    """Form fields as pairs: lists repeat their name, None leaves a field out, booleans read as in JSON."""
-    pairs = data.items() if hasattr(data, "items") else data
-    out: list[tuple[str, Any]] = []
-    for name, value in pairs:
-        values = value if isinstance(value, list | tuple | set) else (value,)
-        out += [
-            (str(name), str(one).lower() if isinstance(one, bool) else one)
-            for one in values
-            if one is not None
-        ]
-    return out
+def fields(data: Any) -> list[tuple[str, str | bytes]]:
+    """Form fields as pairs: lists repeat their name, None leaves a field out. Raises RequestError."""
+    return [
+        (name, text_of(one, f"the value of {name!r:.80} in data="))
+        for name, value in pairs_of(data, "data")
+        for one in (value if isinstance(value, list | tuple | set) else (value,))
+        if one is not None
+    ]
 
 
 def multipart(data: Any, files: Any, *, encoding: str, boundary: str) -> Body:
     """multipart/form-data (RFC 7578): the fields of `data`, then `files`.
 
-    A file is bytes, text, an open file, or a tuple (file name, one of these[, content type]).
-    Raises RequestError for anything else.
+    A file is bytes, text, an open file, or a tuple (file name, one of these[, content type]). With the file name None
+    it is a field that is no file. Raises RequestError for anything else.
     """
     mark = boundary.encode("ascii")
     parts: list[bytes] = []
     if isinstance(data, str | bytes):
         raise RequestError("data= next to files= must be a dict or pairs, so that it can be form fields")
     for name, value in fields(data or {}):
-        text = value if isinstance(value, bytes) else str(value).encode(encoding, "xmlcharrefreplace")
-        parts += [part_head(mark, name, None, None, encoding), text, b"\r\n"]
-    for name, file in files.items() if hasattr(files, "items") else files:
+        parts += [part_head(mark, name, None, None, encoding), raw(value, "data", encoding), b"\r\n"]
+    for name, file in pairs_of(files, "files"):
         file_name, content, content_type = read_file(name, file)
         parts += [
             part_head(mark, name, file_name, content_type, encoding),
@@ -112,25 +105,48 @@ def multipart(data: Any, files: Any, *, encoding: str, boundary: str) -> Body:
     return Body(b"".join(parts), f"multipart/form-data; boundary={boundary}")
 
 
-def read_file(name: str, file: Any) -> tuple[str, Any, str]:
-    """File name, content and content type of one value of `files`."""
-    file_name, content, content_type = name, file, None
+def read_file(name: str, file: Any) -> tuple[str | None, Any, str | None]:
+    """File name, content and content type of one value of `files`; None for what its part doesn't say.
+
+    A file name that was given stays, "" (a browser's empty file input) as well; without one an open file's own name is
+    taken, else the field's. Raises RequestError.
+    """
     if isinstance(file, tuple | list):
-        if not 2 <= len(file) <= 4:
+        if not 2 <= len(file) <= 3:
             raise RequestError(
-                f"files[{name!r}] has {len(file)} parts; give (file name, content[, content type])"
+                f"files[{name!r:.80}] has {len(file)} parts; give (file name, content[, content type])"
             )
-        file_name, content = str(file[0] or name), file[1]
-        content_type = file[2] if len(file) > 2 else None
+        file_name, content, content_type = file[0], file[1], file[2] if len(file) == 3 else None
+        if isinstance(file_name, os.PathLike):
+            file_name = os.path.basename(os.fspath(file_name))  # noqa: PTH119  a name, not a path of ours
+        for given in (file_name, content_type):
+            if given is not None and not isinstance(given, str):
+                raise RequestError(
+                    f"files[{name!r:.80}] has a {type(given).__name__} for a name or type; "
+                    "give (file name, content[, content type])"
+                )
+    else:
+        own_name = getattr(file, "name", None)
+        file_name = os.path.basename(own_name) if isinstance(own_name, str) else name  # noqa: PTH119  as above
+        content, content_type = file, None
     if hasattr(content, "read"):
-        if file_name == name:
-            file_name = os.path.basename(str(getattr(content, "name", name)))  # noqa: PTH119  a name, not a path of ours
-        content = content.read()
-    return (
-        file_name,
-        content,
-        content_type or mimetypes.guess_type(file_name)[0] or "application/octet-stream",
-    )
+        content = _read(content, name)
+    if file_name is not None and not content_type:
+        content_type = mimetypes.guess_type(file_name)[0] or "application/octet-stream"
+    return file_name, content, content_type or None
+
+
+def _read(file: Any, name: str) -> Any:
+    """What is left of an open file, which is put back where it was: a second try sends the same."""
+    try:
+        start = file.tell()
+        content = file.read()
+        file.seek(start)
+    except (AttributeError, OSError, ValueError) as error:
+        raise RequestError(
+            f"files[{name!r:.80}] can't be read more than once, as a second try would need ({error}); give its bytes"
+        ) from None
+    return content
 
 
 def part_head(

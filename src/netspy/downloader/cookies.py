@@ -10,10 +10,16 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from netspy.errors import RequestError
+from netspy.messages.pairs import pairs_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from publicsuffixlist import PublicSuffixList
 
 MAX_PAIR = 4096  # bytes of name and value together (RFC 6265bis 5.6)
 MAX_ATTRIBUTE = 1024  # bytes of one attribute's value (RFC 6265bis 5.6)
@@ -34,7 +40,6 @@ _MONTHS = {
         ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), start=1
     )
 }
-_SHARED_SECOND_LEVEL = frozenset({"ac", "co", "com", "edu", "gob", "gov", "net", "or", "org"})
 
 
 class Cookie:
@@ -194,9 +199,11 @@ def parse(line: bytes, *, host: str, path: str, secure: bool, now: float, create
     elif expires is not None:
         expires = min(expires, now + MAX_AGE)
     domain_given = bool(domain)
-    if domain and domain != host and (is_public_suffix(domain) or not domain_matches(host, domain)):
+    if domain and not domain_matches(host, domain):
         return None
-    host_only = not domain or (domain == host and is_public_suffix(domain))
+    host_only = not domain or _ip_address(domain) is not None or is_public_suffix(domain)
+    if host_only and domain not in {"", host}:
+        return None
     if not own_path.startswith("/"):
         own_path = default_path(path)
     lowered = name.lower()
@@ -245,13 +252,25 @@ def default_path(path: str) -> str:
 
 
 def is_public_suffix(domain: str) -> bool:
-    """Whether many owners share `domain`, so that no cookie may be set for it.
+    """Whether many owners share `domain` (com, co.uk, github.io, localhost), so that a cookie for it is for nobody else.
 
-    A rule instead of the Public Suffix List: a single label (com, localhost), or a category under a country
-    code (co.uk, com.cn).
+    By the Public Suffix List, its private section included; a name of one label is always one. A list that can't be
+    read (no file descriptor is left) makes every domain one: no cookie goes to a neighbour.
     """
-    second, dot, top = domain.rpartition(".")
-    return not dot or (len(top) == 2 and second in _SHARED_SECOND_LEVEL)
+    if "" in domain.removesuffix(".").split("."):
+        return True
+    try:
+        return _public_suffixes().is_public(domain)
+    except OSError:
+        return True
+
+
+@lru_cache(maxsize=1)
+def _public_suffixes() -> PublicSuffixList:
+    """Read when the first cookie comes that names a domain: it takes a fifth of a second."""
+    from publicsuffixlist import PublicSuffixList
+
+    return PublicSuffixList()
 
 
 def parse_date(text: str) -> float | None:
@@ -281,11 +300,117 @@ def parse_date(text: str) -> float | None:
         return None
 
 
+class GivenCookie(NamedTuple):
+    """A cookie that a request brings along: `text` is its pair as it stands in the header.
+
+    Without a domain it goes wherever the request goes; "" as path is every path.
+    """
+
+    name: str
+    text: str
+    domain: str = ""
+    path: str = ""
+    host_only: bool = False
+    secure: bool = False
+
+    def goes_to(self, *, host: str, path: str, secure: bool) -> bool:
+        """Whether it is for a URL."""
+        return (
+            (secure or not self.secure)
+            and (not self.path or path_matches(path, self.path))
+            and (
+                not self.domain
+                or self.domain == host
+                or (not self.host_only and domain_matches(host, self.domain))
+            )
+        )
+
+
+_breaks_name = re.compile(r"[=;\x00-\x1f\x7f]").search
+_breaks_value = re.compile(r"[;\x00-\x08\x0a-\x1f\x7f]").search
+_SCOPE = frozenset({"domain", "path", "secure", "hostOnly"})
+_WITHOUT_EFFECT = frozenset(
+    {
+        "httpOnly", "sameSite", "expires", "expiry", "expirationDate", "session", "storeId", "id", "size", "priority",
+        "sameParty", "sourceScheme", "sourcePort", "partitionKey",
+    }
+)  # fmt: skip
+
+
+def given(cookies: Any) -> list[GivenCookie]:
+    """`cookies=` of a request: a mapping, or a list of pairs, or of dicts as browsers, Scrapy and Selenium write them.
+
+    Those have `name`, `value` and, if need be, `domain`, `path`, `secure` and `hostOnly`, which say where the cookie goes.
+    None as value leaves a cookie out. Raises RequestError for anything else, and for what would be other cookies on the
+    wire than it is here: a `;` in a value, `=` or a space around a name, control characters.
+    """
+    if not isinstance(cookies, list | tuple):
+        return [_given(name, value) for name, value in pairs_of(cookies, "cookies") if value is not None]
+    found: list[GivenCookie] = []
+    for one in cookies:
+        if isinstance(one, dict):
+            found += _exported(one)
+        else:
+            found += [_given(name, value) for name, value in pairs_of([one], "cookies") if value is not None]
+    return found
+
+
+def pasted(value: str) -> list[GivenCookie]:
+    """The cookies of a Cookie header, in order; a part without `=` is a cookie without a name."""
+    found = []
+    for part in value.split(";"):
+        text = part.strip(" \t")
+        if text:
+            name, equals, _ = text.partition("=")
+            found.append(GivenCookie(name.rstrip(" \t") if equals else "", text))
+    return found
+
+
+def _given(name: str, value: Any) -> GivenCookie:
+    content = text_of(value, f"the value of the cookie {name!r:.80}")
+    text = content.decode("utf-8", "surrogateescape") if isinstance(content, bytes) else content
+    if _breaks_name(name) or name != name.strip() or (not name and "=" in text):
+        raise RequestError(f"the cookie name {name!r:.80} would be sent as another name or another cookie")
+    if _breaks_value(text):
+        raise RequestError(
+            f"the value of the cookie {name!r:.80} contains ';' or a control character, which would end it; "
+            "encode it, or give the whole header as headers={'Cookie': …}"
+        )
+    return GivenCookie(name, pair(name, text))
+
+
+def _exported(fields: dict[Any, Any]) -> list[GivenCookie]:
+    """A cookie as a dict; none when its value is None."""
+    strange = {str(key) for key in fields} - _SCOPE - _WITHOUT_EFFECT - {"name", "value"}
+    if strange or not isinstance(fields.get("name"), str | bytes) or "value" not in fields:
+        problem = f"unknown keys {sorted(strange)}" if strange else "no name or no value"
+        raise RequestError(
+            f"a dict in cookies= has {problem}; give {{'name': …, 'value': …}}, with domain, path and secure if need be"
+        )
+    domain, path = fields.get("domain") or "", fields.get("path") or ""
+    if not isinstance(domain, str) or not isinstance(path, str):
+        raise RequestError(f"domain and path of the cookie {fields['name']!r:.80} must be text")
+    if fields["value"] is None:
+        return []
+    [(name, value)] = pairs_of({fields["name"]: fields["value"]}, "cookies")
+    return [
+        _given(name, value)._replace(
+            domain=domain.removeprefix(".").lower(),
+            path=path,
+            host_only=bool(fields.get("hostOnly")),
+            secure=bool(fields.get("secure")),
+        )
+    ]
+
+
+def pair(name: str, value: str) -> str:
+    """A cookie as it stands in the header (RFC 6265bis 5.8.3)."""
+    return f"{name}={value}" if name else value
+
+
 def header(pairs: Iterable[tuple[str, str]]) -> bytes:
     """The value of the Cookie header (RFC 6265bis 5.8.3)."""
-    return "; ".join([f"{name}={value}" if name else value for name, value in pairs]).encode(
-        "utf-8", "surrogateescape"
-    )
+    return "; ".join([pair(*one) for one in pairs]).encode("utf-8", "surrogateescape")
 
 
 def readable(text: str) -> str:

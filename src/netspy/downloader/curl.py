@@ -10,15 +10,13 @@ from curl_cffi.const import CurlHttpVersion, CurlOpt
 from curl_cffi.curl import DEFAULT_CACERT
 
 from netspy import process
-from netspy.downloader import decoding, failures, interim, redirects, user_agents
+from netspy.downloader import decoding, failures, interim, redirects, streams, user_agents
 from netspy.downloader.cookies import CookieJar
 from netspy.downloader.decoding import BodyError
 from netspy.downloader.failures import Kind, download_error
 from netspy.downloader.guard import ProxyGuard, blocked_error, look_up, open_socket
-from netspy.downloader.multi import ABORTED_BY_CALLBACK, OK, Multi
-from netspy.downloader.outgoing import Outgoing, line, milliseconds
-from netspy.downloader.ranges import partial_problem
-from netspy.downloader.streams import Streams, trace_frames
+from netspy.downloader.multi import ABORTED_BY_CALLBACK, OK, WEIRD_REPLY, Multi
+from netspy.downloader.outgoing import IDEMPOTENT, Outgoing, line, milliseconds, place_of
 from netspy.downloader.transfer import Head, Transfer
 from netspy.errors import ConfigError, InvalidUrlError
 from netspy.messages import urls
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 RECEIVE_BUFFER = 131072  # bytes libcurl reads from a socket at a time
+# What the library offers by itself, without two suites that it can't decrypt: a server that picks one can't be reached.
+CIPHERS = b"DEFAULT:!ECDHE-ECDSA-AES256-SHA384:!ECDHE-RSA-AES256-SHA384"
 
 
 class Saving(NamedTuple):
@@ -120,10 +120,6 @@ class CurlDownloader:
                 history=None if answer.location is not None else history,
             )
             if answer.location is None:
-                if answer.head.status == PARTIAL:
-                    size = len(answer.content) if saving is None else None
-                    if problem := partial_problem(out.headers, answer.head, size):
-                        raise download_error(out.method, out.url, problem, Kind("truncated"))
                 return response
             fragment = self._follow(out, answer, fragment, len(history))
             history.append(response)
@@ -144,6 +140,7 @@ class CurlDownloader:
         try:
             got.method = out.method
             got.follow = out.follow
+            got.range = out.range
             if saving is None:
                 got.sink = None
                 got.cap = settings.MAX_RESPONSE_SIZE
@@ -153,16 +150,19 @@ class CurlDownloader:
                 got.allowed = []
             self._arm(transfer, out, spent_s, pin)
             code = await pool.run(transfer)
+            if got.stale:
+                transfer.renew()
+                code = await pool.run(transfer)
+            if got.hinted and code == WEIRD_REPLY and out.method in IDEMPOTENT:
+                # libcurl takes the Location of an interim answer for the final one's, and refuses the two.
+                if (redirect := await self._ask_plainly(transfer, out)) is not None:
+                    return redirect
+                # A client of HTTP/1.0 is sent no interim answers (RFC 9110 15.2).
+                transfer.renew(http_1_0=True)
+                code = await pool.run(transfer)
             if got.location is None:
                 error = self._error(transfer, out, code)
                 if error is not None:
-                    if (
-                        got.hinted
-                        and out.can_ask_plainly
-                        and interim.TELLS in str(error).lower()
-                        and self._guard is None
-                    ):
-                        return await self._ask_plainly(transfer, out, error)
                     raise error
             try:
                 content = got.body() if code == OK else b""
@@ -177,23 +177,27 @@ class CurlDownloader:
         finally:
             pool.give_back(transfer)
 
-    async def _ask_plainly(self, transfer: Transfer, out: Outgoing, error: BaseException) -> Answer:
-        """The redirect that libcurl could not read. Raises `error` where it can't be had either."""
+    async def _ask_plainly(self, transfer: Transfer, out: Outgoing) -> Answer | None:
+        """The redirect that libcurl could not read; None where it is no redirect, or can't be had."""
+        if not out.can_ask_plainly or self._guard is not None:
+            return None
         verify = out.kwargs.get("verify")
+        got = transfer.got
         try:
             lines = await interim.final_head(
                 out.url, out.method, transfer.lines, timeout_s=out.total_s,
                 verify=self._settings.VERIFY_TLS if verify is None else bool(verify),
             )  # fmt: skip
         except (OSError, ValueError):
-            raise error from None
-        got = transfer.got
+            return None
         got.clear()
         got.lines = lines
         got.on_header(b"\r\n")
-        if got.head is None or got.location is None:
-            raise error
-        return Answer(got.head, b"", got.location, got.set_cookies)
+        return (
+            None
+            if got.head is None or got.location is None
+            else Answer(got.head, b"", got.location, got.set_cookies)
+        )
 
     def _arm(self, transfer: Transfer, out: Outgoing, spent_s: float, pin: str) -> None:
         """Tell libcurl what to send. `pin` is the address that a proxy is to connect to, "" for the URL's host."""
@@ -231,11 +235,22 @@ class CurlDownloader:
         if got.error is not None:
             return got.error
         if code == OK:
-            return None if transfer.is_whole() else cut_off(out)
+            if got.cut:
+                return download_error(
+                    out.method, out.url, "the HTTP/2 stream was reset before its end", Kind("truncated")
+                )
+            return None
         if self._closed:
             return closed(out)
         if got.refused is not None and not got.opened:
             return blocked_error(out.method, out.url, *got.refused)
+        if got.sendings > 1:
+            return download_error(
+                out.method,
+                out.url,
+                f"the connection ended before an answer, and a {out.method} isn't sent again by itself",
+                Kind("reset"),
+            )
         if failures.is_shortage(code, transfer.os_error()):
             return failures.shortage(out.method, out.url, transfer.error_text())
         return failures.from_curl(
@@ -282,8 +297,7 @@ class CurlDownloader:
         jar = self._jar if self._settings.COOKIES_ENABLED else CookieJar()
         found = jar.store(lines, **place_of(out.url))
         if self._settings.COOKIES_ENABLED:
-            for name in found:
-                out.cookies.pop(name, None)
+            out.forget_cookies(found)
         return found
 
     def _open(self) -> asyncio.AbstractEventLoop:
@@ -353,27 +367,6 @@ def closed(out: Outgoing) -> NetspyError:
     return download_error(out.method, out.url, "the downloader was closed", Kind("reset"))
 
 
-def cut_off(out: Outgoing) -> NetspyError:
-    """The error of an HTTP/2 stream that was reset, without an error, before its end."""
-    return download_error(out.method, out.url, "the stream was reset before its end", Kind("truncated"))
-
-
-def place_of(url: str) -> dict[str, Any]:
-    """What the cookie rules look at in a URL."""
-    start = url.find("/", 8)
-    path = url[start:].partition("?")[0] if start > 0 else "/"
-    return {"host": urls.host_of(url), "path": path or "/", "secure": url.startswith("https:")}
-
-
-CIPHERS = (
-    b"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
-    b"ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305:ECDHE-ECDSA-AES128-SHA:ECDHE-RSA-AES128-SHA:"
-    b"ECDHE-ECDSA-AES256-SHA:ECDHE-RSA-AES256-SHA:AES128-GCM-SHA256:AES256-GCM-SHA384:AES128-SHA256:AES256-SHA256:"
-    b"AES128-SHA:AES256-SHA"
-)
-"""What is offered for TLS 1.2: what this libcurl can do. By default it offers suites that it can't (RFC 5246 7.4.1.2)."""
-
-
 def base_options(settings: Settings, *, impersonating: bool) -> list[Option]:
     """What every handle is told once."""
     verify = settings.VERIFY_TLS
@@ -389,21 +382,21 @@ def base_options(settings: Settings, *, impersonating: bool) -> list[Option]:
         (CurlOpt.NOPROXY, b""),
         (CurlOpt.CAINFO, DEFAULT_CACERT.encode()),
         (CurlOpt.PROXY_CAINFO, DEFAULT_CACERT.encode()),
+        (CurlOpt.PROXY_SSL_CIPHER_LIST, CIPHERS),
         (CurlOpt.SSL_VERIFYPEER, 1 if verify else 0),
         (CurlOpt.SSL_VERIFYHOST, 2 if verify else 0),
         (CurlOpt.TIMEOUT_MS, milliseconds(settings.REQUEST_TIMEOUT)),
         (CurlOpt.CONNECTTIMEOUT_MS, milliseconds(settings.CONNECT_TIMEOUT)),
     ]
+    if not impersonating:  # a browser's offer is a part of its fingerprint
+        options.append((CurlOpt.SSL_CIPHER_LIST, CIPHERS))
     if not settings.HTTPX_HTTP2:
         options.append((CurlOpt.HTTP_VERSION, CurlHttpVersion.V1_1))
     elif not impersonating:
         options.append((CurlOpt.HTTP_VERSION, CurlHttpVersion.V2TLS))
-    if not impersonating:
-        options += [(CurlOpt.SSL_CIPHER_LIST, CIPHERS), (CurlOpt.PROXY_SSL_CIPHER_LIST, CIPHERS)]
     return options
 
 
-PARTIAL = 206
 REDIRECT_GRACE = 1.0  # seconds that a redirect's body may take before its connection is given up
 LOOKS_PER_IDLE = 5  # an idle transfer is noticed at most a fifth of IDLE_TIMEOUT late
 
@@ -429,10 +422,9 @@ class Pool:
         self._open_socket = open_socket
         self._idle_s = idle_s
         self._multi = Multi(loop, max_connects=max_connects, watcher=watcher)
-        trace_frames()
-        self._streams = Streams()
         self._free: list[Transfer] = []
         self._busy: dict[Transfer, Activity] = {}
+        self._unmarked: set[Transfer] = set()  # whose body's end is told by HTTP/2 frames only
         self._patrol: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -442,13 +434,16 @@ class Pool:
             return self._free.pop()
         transfer = Transfer(self._base, self._impersonate, self._open_socket)
         transfer.got.on_redirect = partial(self._hurry, transfer)
-        transfer.got.streams = self._streams
+        if streams.available:
+            transfer.got.on_unmarked = partial(self._watch, transfer)
         return transfer
 
     async def run(self, transfer: Transfer) -> int:
         """Perform an armed transfer; its CURLcode. Cancelling ends it at once and closes its connection."""
         done = self._multi.start(transfer.easy)
         self._busy[transfer] = Activity(self._loop.time())
+        if self._unmarked:
+            transfer.trace(True)
         if self._idle_s and self._patrol is None:
             self._schedule_patrol()
         try:
@@ -457,6 +452,8 @@ class Pool:
             del self._busy[transfer]
             if not done.done() or done.cancelled():
                 self._multi.stop(transfer.easy)
+            if self._unmarked:
+                self._watch_no_longer(transfer)
 
     def give_back(self, transfer: Transfer) -> None:
         """Take a handle back; what it received is forgotten."""
@@ -485,6 +482,19 @@ class Pool:
         transfer.grace = self._loop.call_later(
             REDIRECT_GRACE, self._multi.stop, transfer.easy, ABORTED_BY_CALLBACK
         )
+
+    def _watch(self, transfer: Transfer) -> None:
+        if not self._unmarked:
+            for one in self._busy:
+                one.trace(True)
+        self._unmarked.add(transfer)
+
+    def _watch_no_longer(self, transfer: Transfer) -> None:
+        transfer.trace(False)
+        self._unmarked.discard(transfer)
+        if not self._unmarked:
+            for one in self._busy:
+                one.trace(False)
 
     def _schedule_patrol(self) -> None:
         self._patrol = self._loop.call_later(self._idle_s / LOOKS_PER_IDLE, self._look)

@@ -44,8 +44,8 @@ inflate_engine: Any = fastest_inflate()
 
 
 class BodyError(Exception):
-    """The body can't be had in full. `reason` is `decode`, `truncated` or `too_large` (DownloadError's
-    words).
+    """The body can't be had in full. `reason` is one of DownloadError's words, such as `decode`, `truncated` or
+    `too_large`.
     """
 
     def __init__(self, reason: str, why: str) -> None:

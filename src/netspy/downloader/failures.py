@@ -12,7 +12,7 @@ from netspy.errors import (
     ShortageError,
 )
 from netspy.policy.descriptors import SHORTAGES
-from netspy.settings import hide_password
+from netspy.settings import without_passwords
 
 if TYPE_CHECKING:
     from netspy.downloader.decoding import BodyError
@@ -61,10 +61,11 @@ KINDS: dict[int, Kind] = {
     98: Kind("tls", retryable=False),  # SSL_CLIENTCERT
 }
 UNKNOWN = Kind("protocol")
-# COULDNT_CONNECT, WEIRD_SERVER_REPLY, OPERATION_TIMEDOUT and RECV_ERROR stand for several things each.
-AMBIGUOUS = frozenset({7, 8, 28, 56})
+# COULDNT_CONNECT, WEIRD_SERVER_REPLY, OPERATION_TIMEDOUT, RECV_ERROR and HTTP2_STREAM stand for several things each.
+AMBIGUOUS = frozenset({7, 8, 28, 56, 92})
 TOLD_BY_TEXT: tuple[tuple[str, Kind], ...] = (
     ("resolving timed out", Kind("dns")),
+    ("closed cleanly", Kind("reset")),
     ("connect tunnel", Kind("proxy")),
     ("proxy", Kind("proxy")),
     ("chunk", Kind("truncated")),
@@ -77,6 +78,8 @@ TOLD_BY_TEXT: tuple[tuple[str, Kind], ...] = (
 
 def kind_of(code: int, text: str) -> Kind:
     """The kind of a failed transfer from its CURLcode and libcurl's text."""
+    if code == 16 and not text:  # of a connection that ended libcurl says no more
+        return Kind("reset")
     if code in AMBIGUOUS:
         low = text.lower()
         for word, kind in TOLD_BY_TEXT:
@@ -142,5 +145,5 @@ def content_type_error(method: str, url: str, content_type: str, allowed: list[s
 
 def describe_request(method: str, url: str) -> str:
     """The request as messages name it: without credentials, and not longer than a line."""
-    shown = hide_password(url)
+    shown = without_passwords(url)
     return f"{method} {shown if len(shown) <= 300 else shown[:297] + '...'}"

@@ -12,9 +12,6 @@ from urllib.parse import urlsplit
 
 from netspy.downloader.redirects import DEFAULT_PORTS
 
-TELLS = "multiple location"
-"""What libcurl's message has in it."""
-
 _LONGEST = 1 << 16
 
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-_wrapper = import_module("curl_cffi._wrapper")
-ffi: Any = _wrapper.ffi
-lib: Any = _wrapper.lib
+wrapper = import_module("curl_cffi._wrapper")
+ffi: Any = wrapper.ffi
+lib: Any = wrapper.lib
 
 # curl/multi.h
 POLL_IN, POLL_OUT, POLL_REMOVE = 1, 2, 4
@@ -30,6 +30,7 @@ SOCKET_TIMEOUT = -1
 MSG_DONE = 1
 M_SOCKETFUNCTION, M_TIMERFUNCTION, M_MAXCONNECTS = 20001, 20004, 6
 OK = 0
+WEIRD_REPLY = 8
 ABORTED_BY_CALLBACK = 42
 
 Ready = list[tuple[int, int]]  # descriptor, CSELECT_ bits

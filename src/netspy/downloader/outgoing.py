@@ -17,23 +17,28 @@ from netspy.downloader import body as bodies
 from netspy.downloader import cookies as cookie_rules
 from netspy.downloader import redirects
 from netspy.downloader.failures import Kind, download_error
+from netspy.downloader.transfer import PREREQFUNCTION, once
 from netspy.errors import RequestError
+from netspy.messages.pairs import pairs_of, text_of
+from netspy.messages.urls import host_of
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
+    from netspy.downloader.cookies import GivenCookie
     from netspy.downloader.transfer import Option
     from netspy.messages.request import Request
     from netspy.settings import Settings
 
 PROXY_SCHEMES = frozenset({"http", "https", "socks4", "socks4a", "socks5", "socks5h"})
-FOR_THE_PROXY = frozenset({"proxy-authorization", "proxy-connection"})
-HEADER_SEPARATE = 1  # CURLHEADER_SEPARATE: what is for the proxy goes to it alone
 _not_a_token = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]").search
 _SENDS_LENGTH = frozenset(
     {"POST", "PUT", "PATCH"}
 )  # methods whose missing body is an empty one (RFC 9110 8.6)
+IDEMPOTENT = frozenset(
+    {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}
+)  # that may be sent again (RFC 9110 9.2.2)
 
 
 class Outgoing:
@@ -48,10 +53,12 @@ class Outgoing:
         "impersonate",
         "kwargs",
         "method",
+        "pasted",
         "plain",
         "proxied",
-        "proxy_headers",
+        "proxy",
         "random_user_agent",
+        "range",
         "total_s",
         "url",
     )
@@ -69,9 +76,11 @@ class Outgoing:
         self.connect_s = settings.CONNECT_TIMEOUT
         self.body: bodies.Body | None = None
         self.headers: list[tuple[str, Any]] = []
-        self.cookies: dict[str, str] = {}
+        self.cookies: list[GivenCookie] = []
+        self.pasted: str | None = None  # a Cookie header that nothing has changed yet
         self.proxied = False
-        self.proxy_headers: list[tuple[str, Any]] = []
+        self.proxy = ""  # the first one on the way: Proxy-Authorization is for it
+        self.range = ""
         self.follow = True
         self.plain = (
             self.method == "GET" and not kwargs
@@ -89,10 +98,12 @@ class Outgoing:
                 raise unsendable(error) from None
 
     def _read(self, kwargs: Mapping[str, Any], encoding: str) -> None:
-        self.body = bodies.encode(kwargs, encoding=encoding)
-        self.follow = bool(first_of(kwargs, "follow_redirects", "allow_redirects", default=True))
-        self.total_s, self.connect_s = limits(kwargs.get("timeout"), self.total_s, self.connect_s)
         pairs = given_pairs(kwargs.get("headers"))
+        self.body, pairs = with_boundary(kwargs, pairs, encoding)
+        self.follow = yes_or_no(
+            first_of(kwargs, "follow_redirects", "allow_redirects", default=True), "follow_redirects"
+        )
+        self.total_s, self.connect_s = limits(kwargs.get("timeout"), self.total_s, self.connect_s)
         names = {name.lower() for name, _ in pairs}
         auth = kwargs.get("auth")
         if auth is not None and "authorization" not in names:
@@ -102,14 +113,21 @@ class Outgoing:
         if "cookie" in names:
             # Taken apart, so that the jar's cookies can join and a redirect's new value can replace the given
             # one.
-            for name, value in pairs:
-                if name.lower() == "cookie" and value is not None:
-                    self.cookies.update(split_cookies(value))
+            lines = [_text(value) for name, value in pairs if name.lower() == "cookie" and value is not None]
+            self.cookies = [cookie for text in lines for cookie in cookie_rules.pasted(text)]
+            self.pasted = lines[0] if len(lines) == 1 else None
             pairs = [pair for pair in pairs if pair[0].lower() != "cookie"]
-        self.cookies.update(given_cookies(kwargs.get("cookies")))
-        # They are for the next proxy alone (RFC 9110 7.6.1, 11.7.2); the site must not see them.
-        self.proxy_headers = [pair for pair in pairs if pair[0].lower() in FOR_THE_PROXY]
-        self.headers = [pair for pair in pairs if pair[0].lower() not in FOR_THE_PROXY]
+        if kwargs.get("cookies"):
+            own = cookie_rules.given(kwargs["cookies"])
+            self.forget_cookies({cookie.name for cookie in own})
+            self.cookies += own
+            self.pasted = None
+        self.range = ", ".join(
+            str(value) for name, value in pairs if name.lower() == "range" and value is not None
+        )
+        if self.range and "accept-encoding" not in names:
+            pairs.append(("Accept-Encoding", "identity"))  # a part of coded bytes can't be decoded
+        self.headers = pairs
 
     @property
     def can_ask_plainly(self) -> bool:
@@ -133,10 +151,16 @@ class Outgoing:
         if not redirects.keeps_credentials(here, there):
             dropped |= redirects.CREDENTIALS | {"host"}
         if not redirects.keeps_cookies(here, there):
-            self.cookies = {}
+            self.cookies, self.pasted = [], None
         if dropped and self.headers:
             self.headers = [pair for pair in self.headers if pair[0].lower() not in dropped]
         self.url = url
+
+    def forget_cookies(self, names: Collection[str]) -> None:
+        """Send none of the request's own cookies of these names any more."""
+        kept = [cookie for cookie in self.cookies if cookie.name not in names]
+        if len(kept) != len(self.cookies):
+            self.cookies, self.pasted = kept, None
 
     def lines(self, defaults: Mapping[str, str], jar_cookies: list[tuple[str, str]]) -> tuple[bytes, ...]:
         """The header lines of this hop. Raises RequestError for text that has no UTF-8 form."""
@@ -147,7 +171,7 @@ class Outgoing:
 
     def _lines(self, defaults: Mapping[str, str], jar_cookies: list[tuple[str, str]]) -> tuple[bytes, ...]:
         pairs = merge(defaults, self.headers)
-        lines = [line(name, value) for name, value in pairs]
+        lines = [line(name, value) for name, value in pairs if not is_for_proxy(name)]
         if self.body is not None or self.method in _SENDS_LENGTH:
             # Browsers don't ask for 100-continue, and libcurl shall not invent a content type.
             lines.append(b"Expect:")
@@ -159,10 +183,18 @@ class Outgoing:
         return tuple(lines)
 
     def cookie_header(self, jar_cookies: list[tuple[str, str]]) -> bytes:
-        """The Cookie value: the jar's cookies, then the request's own, which win by name."""
-        own = self.cookies
-        kept = [pair for pair in jar_cookies if pair[0] not in own] if own else jar_cookies
-        return cookie_rules.header([*kept, *own.items()])
+        """The Cookie value: the jar's cookies, then the request's own, which win by name and keep their order.
+
+        A Cookie header that nothing joins goes out as it was given.
+        """
+        if not self.cookies:
+            return cookie_rules.header(jar_cookies)
+        place = place_of(self.url)
+        own = [cookie for cookie in self.cookies if cookie.goes_to(**place)]
+        names = {cookie.name for cookie in own}
+        kept = [cookie_rules.pair(*pair) for pair in jar_cookies if pair[0] not in names]
+        text = "; ".join([*kept, *(cookie.text for cookie in own)])
+        return (text if kept or self.pasted is None else self.pasted).encode("utf-8", "surrogateescape")
 
     def options(self) -> list[Option]:
         """What libcurl is told beyond URL and headers; empty for a plain GET."""
@@ -175,15 +207,15 @@ class Outgoing:
             out.append((CurlOpt.NOBODY, 1))
         elif method != "GET" or content is not None:
             out.append((CurlOpt.CUSTOMREQUEST, method.encode("ascii")))
+        if method not in IDEMPOTENT:
+            out.append((PREREQFUNCTION, once))
         kwargs = self.kwargs
         if kwargs:
             proxy = proxy_for(self.method, self.url, kwargs)
             self.proxied = bool(proxy)
             if proxy:
                 out.append((CurlOpt.PROXY, proxy.encode()))
-                if self.proxy_headers:
-                    lines = tuple(line(name, value) for name, value in self.proxy_headers)
-                    out += [(CurlOpt.HEADEROPT, HEADER_SEPARATE), (CurlOpt.PROXYHEADER, lines)]
+                out += self._proxy_headers(proxy)
             if kwargs.get("verify") is not None:
                 out += verify_options(kwargs["verify"])
             if kwargs.get("cert") is not None:
@@ -194,6 +226,28 @@ class Outgoing:
                     (CurlOpt.CONNECTTIMEOUT_MS, milliseconds(self.connect_s)),
                 ]
         return out
+
+    def _proxy_headers(self, proxy: str) -> list[Option]:
+        """What the request's own headers say to `proxy`.
+
+        Credentials are for one proxy, the first on the way; SOCKS knows no headers.
+        """
+        self.proxy = self.proxy or proxy
+        given = [(name, value) for name, value in self.headers if is_for_proxy(name)]
+        if not given or proxy != self.proxy or not proxy.startswith("http"):
+            return []
+        lines = tuple(line(name, value) for name, value in given)
+        # A tunnel is used again for the user that it was opened for only. The header replaces what libcurl would make
+        # of the user.
+        users = [
+            str(value) for name, value in given if name.lower() == "proxy-authorization" and value is not None
+        ]
+        return [(CurlOpt.PROXYHEADER, lines), *((CurlOpt.PROXYUSERNAME, user.encode()) for user in users)]
+
+
+def is_for_proxy(name: str) -> bool:
+    """Whether a header is for the proxy and nobody else (RFC 9110 11.7.2); also Proxy-Connection."""
+    return name[:6].lower() == "proxy-"
 
 
 def unsendable(error: UnicodeError) -> RequestError:
@@ -212,6 +266,13 @@ def first_of(kwargs: Mapping[str, Any], *names: str, default: Any) -> Any:
         if kwargs.get(name) is not None:
             return kwargs[name]
     return default
+
+
+def yes_or_no(value: Any, keyword: str) -> bool:
+    """True or False, 1 and 0 included. Raises RequestError for anything else, which Python might take for a yes."""
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    raise RequestError(f"{keyword}={value!r:.80} is neither True nor False")
 
 
 def limits(timeout: Any, total_s: float, connect_s: float) -> tuple[float, float]:
@@ -241,34 +302,23 @@ def basic(auth: Any) -> str:
     """The Authorization value of `auth=(user, password)` (RFC 7617, UTF-8)."""
     if not (isinstance(auth, tuple | list) and len(auth) == 2):
         raise RequestError(f"auth= takes (user, password), not {type(auth).__name__}")
-    user, password = (part.decode("utf-8") if isinstance(part, bytes) else str(part) for part in auth)
+    user, password = (_text(text_of(part, "a part of auth=")) for part in auth)
     if ":" in user:
         raise RequestError("the user name in auth= contains a colon, which Basic authentication can't carry")
-    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode("utf-8", "surrogateescape")).decode(
+        "ascii"
+    )
 
 
-def split_cookies(value: Any) -> dict[str, str]:
-    """Name and value of each cookie in a Cookie header; a part without = is a nameless cookie."""
-    text = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
-    found: dict[str, str] = {}
-    for part in text.split(";"):
-        name, equals, content = part.strip().partition("=")
-        if name or content:
-            found[name if equals else ""] = content if equals else name
-    return found
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
-def given_cookies(cookies: Any) -> dict[str, str]:
-    """`cookies=` of a request, a mapping or pairs, as text. Raises RequestError for anything else."""
-    if not cookies:
-        return {}
-    try:
-        items = cookies.items() if hasattr(cookies, "items") else cookies
-        return {str(name): str(value) for name, value in items if value is not None}
-    except (TypeError, ValueError):
-        raise RequestError(
-            f"cookies= takes a dict or a list of pairs, not {type(cookies).__name__}"
-        ) from None
+def place_of(url: str) -> dict[str, Any]:
+    """What the cookie rules look at in a URL."""
+    start = url.find("/", 8)
+    path = url[start:].partition("?")[0] if start > 0 else "/"
+    return {"host": host_of(url), "path": path or "/", "secure": url.startswith("https:")}
 
 
 def proxy_for(method: str, url: str, kwargs: Mapping[str, Any]) -> str:
@@ -318,7 +368,8 @@ def verify_options(verify: Any) -> list[Option]:
             )
         where = CurlOpt.CAPATH if os.path.isdir(path) else CurlOpt.CAINFO  # noqa: PTH112
         return [(CurlOpt.SSL_VERIFYPEER, 1), (CurlOpt.SSL_VERIFYHOST, 2), (where, os.fsencode(path))]
-    return [(CurlOpt.SSL_VERIFYPEER, 1 if verify else 0), (CurlOpt.SSL_VERIFYHOST, 2 if verify else 0)]
+    checked = yes_or_no(verify, "verify")
+    return [(CurlOpt.SSL_VERIFYPEER, 1 if checked else 0), (CurlOpt.SSL_VERIFYHOST, 2 if checked else 0)]
 
 
 def cert_options(cert: Any) -> list[Option]:
@@ -337,20 +388,38 @@ _bad_name = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]").search  # RFC 9110 5.6.2:
 _bad_value = re.compile(rb"[\r\n\0]").search
 
 
-def given_pairs(headers: Any) -> list[tuple[str, Any]]:
-    """The headers of a request, a mapping or pairs, as pairs; a value of None leaves the header out.
+def given_pairs(headers: Any) -> list[tuple[str, str | bytes | None]]:
+    """The headers of a request, a mapping or pairs, as pairs in order; None leaves a header out, a list repeats it.
 
     Raises RequestError for anything else.
     """
     if not headers:
         return []
-    try:
-        items = headers.items() if hasattr(headers, "items") else headers
-        return [(str(name), value) for name, value in items]
-    except (TypeError, ValueError):
-        raise RequestError(
-            f"headers= takes a dict or a list of pairs, not {type(headers).__name__}"
-        ) from None
+    return [
+        (name, None if one is None else text_of(one, f"the value of the header {name!r:.80}"))
+        for name, value in pairs_of(headers, "headers")
+        for one in (value if isinstance(value, list | tuple) else (value,))
+    ]
+
+
+_boundary = re.compile(r'boundary="?([^\s";]+)', re.IGNORECASE).search
+
+
+def with_boundary(
+    kwargs: Mapping[str, Any], headers: list[tuple[str, str | bytes | None]], encoding: str
+) -> tuple[bodies.Body | None, list[tuple[str, str | bytes | None]]]:
+    """The body, and the headers, where a Content-Type that calls it multipart has the boundary that the body has."""
+    place = next((at for at, (name, _) in enumerate(headers) if name.lower() == "content-type"), -1)
+    told = "" if place < 0 else _text(headers[place][1] or "")
+    if not kwargs.get("files") or not told.lower().lstrip().startswith("multipart/"):
+        return bodies.encode(kwargs, encoding=encoding), headers
+    named = _boundary(told)
+    if named:
+        return bodies.encode(kwargs, encoding=encoding, boundary=lambda: named[1]), headers
+    body = bodies.encode(kwargs, encoding=encoding)
+    parameter = ((body and body.content_type) or "").partition(";")[2]
+    whole: tuple[str, str | bytes | None] = (headers[place][0], f"{told.rstrip(' ;')};{parameter}")
+    return body, [*headers[:place], whole, *headers[place + 1 :]]
 
 
 def merge(defaults: Mapping[str, str], given: list[tuple[str, Any]]) -> list[tuple[str, Any]]:

@@ -20,7 +20,7 @@ BODY_HEADERS = frozenset(
         "transfer-encoding",
     }
 )
-CREDENTIALS = frozenset({"authorization", "proxy-authorization"})
+CREDENTIALS = frozenset({"authorization"})
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import select
+import socket
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from netspy.downloader import decoding, redirects, streams
+from netspy.downloader import decoding, ranges, redirects, streams
+from netspy.downloader.decoding import BodyError
 from netspy.downloader.multi import ffi, lib
 
 if TYPE_CHECKING:
@@ -23,19 +27,17 @@ HEADERDATA, ERRORBUFFER, POSTFIELDS, HTTPHEADER = 10029, 10010, 10015, 10023
 OPENSOCKETFUNCTION, OPENSOCKETDATA = 20163, 10164
 PREREQFUNCTION, PREREQDATA = 20312, 10313
 VERBOSE, DEBUGFUNCTION, DEBUGDATA = 41, 20094, 10095
+FRESH_CONNECT, HTTP_VERSION = 74, 84
+I_HEADER_SIZE, I_REQUEST_SIZE, I_NUM_CONNECTS = 0x200000 + 11, 0x200000 + 12, 0x200000 + 26
 I_OS_ERRNO = 0x200000 + 25
-I_CONN_ID, I_HTTP_VERSION = 0x600000 + 64, 0x200000 + 46
-HTTP_2 = 3  # what I_HTTP_VERSION says
-PREREQ_OK, PREREQ_ABORT = 0, 1
-I_HEADER_SIZE, I_REQUEST_SIZE = 0x200000 + 11, 0x200000 + 12
+I_ACTIVESOCKET = 0x500000 + 44
 I_UPLOADED, I_DOWNLOADED, I_PRETRANSFER = 0x600000 + 7, 0x600000 + 8, 0x600000 + 53
 ABORT = 0xFFFFFFFF  # CURL_WRITEFUNC_ERROR
 
-SAFE_TO_REPEAT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110 9.2.2
-
 REDIRECT_BODY = 65536  # bytes read of a redirect's body, so that its connection can be used again
 
-Option = tuple[int, "int | bytes | tuple[bytes, ...]"]  # CURLOPT_ number, value; a tuple is a list of lines
+# CURLOPT_ number and value; a tuple is a list of lines, Any a callback
+Option = tuple[int, "int | bytes | tuple[bytes, ...] | Any"]
 
 
 Sink = Callable[[bytes], object]
@@ -46,15 +48,19 @@ class Reception:
     """What one hop received so far, and the rules by which it stops early.
 
     The rules are set before the start: `method`, `cap` (bytes of decoded body, 0 = no limit), `follow` (a
-    redirect's body isn't wanted), `allowed` (content type patterns, empty = all), `vet` (only public addresses
-    may be connected to; see `guard.py`), `sink` (gets the body of a 2xx answer piece by piece; other bodies are
-    dropped then).
+    redirect's body isn't wanted), `range` (the Range value that is sent), `allowed` (content type patterns,
+    empty = all), `vet` (only public addresses may be connected to; see `guard.py`), `sink` (gets the body of a 2xx
+    answer piece by piece; other bodies are dropped then).
     """
 
     __slots__ = (
         "allowed",
         "cap",
+        "cut",
         "decoder",
+        "due",
+        "easy",
+        "ended",
         "error",
         "follow",
         "head",
@@ -64,33 +70,36 @@ class Reception:
         "location",
         "method",
         "on_redirect",
+        "on_unmarked",
         "opened",
         "pieces",
+        "range",
         "refused",
         "rejected",
-        "requests",
+        "sendings",
         "set_cookies",
         "sink",
-        "stream",
-        "streams",
+        "stale",
         "take",
         "vet",
     )
 
     def __init__(self) -> None:
+        self.easy: Any = None  # the handle that it belongs to
         self.method = "GET"
         self.cap = 0
         self.follow = True
         self.allowed: list[str] = []
+        self.range = ""
+        self.sendings = 0  # how often the request was about to be sent; counted where `once` guards it
+        self.hinted = False  # an interim answer had a Location
+        self.stale = False  # nothing was sent, since the kept connection had ended
         self.vet = False
         self.sink: Sink | None = None
-        self.streams = streams.Streams()  # of the pool
-        self.hinted = False  # a 1xx answer had a Location
-        self.requests = 0  # how often the request was sent in this transfer
-        self.stream = 0  # of HTTP/2
         self.on_redirect: Callable[[], None] | None = (
             None  # called when a redirect's body is about to be read
         )
+        self.on_unmarked: Callable[[], None] | None = None  # called when only its stream tells the body's end
         self.clear()
 
     def clear(self) -> None:
@@ -101,12 +110,15 @@ class Reception:
         self.take: Sink = self.pieces.append
         self.decoder: Decoder | None = None
         self.left = 0
+        self.due = 0  # bytes that the head promises
         self.location: bytes | None = None  # of a redirect that is followed
         self.set_cookies: list[bytes] = []
         self.error: BaseException | None = None  # why the transfer was stopped from here
         self.rejected: str | None = None  # the content type that isn't allowed
         self.refused: tuple[str, str] | None = None  # an address that was not connected to, and its kind
         self.opened = False  # another address was let through
+        self.ended = False  # the end of its HTTP/2 stream was seen; see `streams.py`
+        self.cut = False  # its HTTP/2 stream was reset before its end, with NO_ERROR
 
     def on_header(self, line: bytes) -> bool:
         """Take one header line, line end included; False stops the transfer."""
@@ -124,18 +136,24 @@ class Reception:
         if not lines:
             return True
         head = read_head(lines)
-        if head.status == 101:  # RFC 9110 15.2.2: only at the client's wish
-            self.error = decoding.BodyError("protocol", "the server switches protocols (101), unasked")
-            return False
         if 100 <= head.status < 200:
+            if head.status == 101:
+                self.error = BodyError("protocol", "101 Switching Protocols, which nobody asked for")
+                return False
             self.hinted = self.hinted or head.get("location") is not None
             return True  # early hints and the like; the answer comes after them
         self.head = head
         self.left = self.cap or decoding.UNLIMITED
         names = None
+        length = ""
+        chunked = False
         for name, value in head.pairs:
             if name == "content-encoding":
                 names = [*(names or ()), value]
+            elif name == "content-length":
+                length = value
+            elif name == "transfer-encoding":
+                chunked = "chunked" in value.lower()
             elif name == "set-cookie":
                 self.set_cookies = self.set_cookies or raw_values(lines, b"set-cookie:")
         if self.follow and head.status in redirects.STATUSES:
@@ -155,45 +173,78 @@ class Reception:
         ):
             self.rejected = head.get("content-type") or ""
             return False
+        # libcurl counts the bytes, but not where it doesn't understand the line (a blank before the colon, a number too
+        # large) or puts a Transfer-Encoding above it.
+        if length and not chunked and may_have_body(self.method, head.status):
+            self.due = int(digits[:20]) if (digits := length.partition(",")[0]).isdecimal() else 0
+        if head.status == 206 and self.method != "HEAD" and not self._is_part_asked(head):
+            return False
         if names is not None and self.method != "HEAD" and (found_codings := decoding.codings(names)):
             try:
                 self.decoder = decoding.decoder_for(found_codings, self.left)
-            except decoding.BodyError as error:
+            except BodyError as error:
                 self.error = error
                 return False
+        if (
+            self.on_unmarked is not None
+            and self.decoder is None
+            and lines[0].startswith(b"HTTP/2")
+            and head.get("content-length") is None
+            and may_have_body(self.method, head.status)
+        ):
+            self.on_unmarked()
         if self.sink is not None:
             self.take = self.sink if 200 <= head.status < 300 else _drop
         return True
 
+    def _is_part_asked(self, head: Head) -> bool:
+        """Whether a 206 brings what was asked for; `error` says why not."""
+        content_range = head.get("content-range")
+        why = ranges.misfit(self.range, content_range, head.get("content-type"))
+        if why is not None:
+            self.error = BodyError("truncated", f"206 brings {why}")
+            return False
+        part = ranges.part_of(content_range)
+        self.due = max(self.due, part.size if part is not None else 0)
+        return True
+
     def on_body(self, piece: bytes) -> bool:
         """Take a piece of the body; False stops the transfer."""
-        if self.head is None:
-            self.error = decoding.BodyError("protocol", "a body without a head")
-            return False
         if self.decoder is not None:
             try:
                 piece = self.decoder.feed(piece)
-            except decoding.BodyError as error:
+            except BodyError as error:
                 self.error = error
                 return False
         else:
             self.left -= len(piece)
             if self.left < 0:
-                self.error = decoding.too_large(self.cap)
+                self.error = (
+                    BodyError("protocol", "a body without a head")
+                    if self.head is None
+                    else decoding.too_large(self.cap)
+                )
                 return False
         self.take(piece)
         return True
 
     def body(self) -> bytes:
-        """The whole decoded body. Raises BodyError when a coded stream isn't at its end."""
+        """The whole decoded body. Raises BodyError when it isn't whole."""
         if self.decoder is not None:
             self.decoder.finish()
+        elif (received := (self.cap or decoding.UNLIMITED) - self.left) < self.due:
+            raise BodyError("truncated", f"{received} of {self.due} bytes came")
         pieces = self.pieces
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _drop(_piece: bytes) -> None:
     """Of an answer that isn't wanted."""
+
+
+def may_have_body(method: str, status: int) -> bool:
+    """Whether an answer has a body at all (RFC 9110 6.4.1)."""
+    return method != "HEAD" and status not in {204, 304}
 
 
 def has_known_end(status_line: bytes, head: Head) -> bool:
@@ -243,35 +294,54 @@ def _write_function(pointer: Any, _one: int, size: int, user: Any) -> int:
         return ABORT
 
 
-@ffi.callback("int(void *, char *, char *, int, int)")  # type: ignore[untyped-decorator]  # as above
-def _prereq_function(user: Any, _to: Any, _from: Any, _to_port: int, _from_port: int) -> int:
-    """Called before the request is sent, each time: libcurl sends it again, unasked, when a kept connection turns out dead."""
+@ffi.callback("int(void *, char *, char *, int, int)", error=1)  # type: ignore[untyped-decorator]  # cffi
+def once(user: Any, _here: Any, _there: Any, _port: int, _local_port: int) -> int:
+    """CURLOPT_PREREQFUNCTION of what must not be sent again by itself: libcurl repeats a request when a kept
+    connection ends before the answer, and can't know whether the server has carried it out.
+    """
     reception: Reception = from_handle(user)
-    reception.requests += 1
-    if reception.requests > 1 and reception.method not in SAFE_TO_REPEAT:
-        reception.error = decoding.BodyError("reset", "the server closed the connection without an answer")
-        return PREREQ_ABORT
-    return PREREQ_OK
+    if not reception.sendings and leads_nowhere(reception.easy):
+        reception.stale = True
+        return 1
+    reception.sendings += 1
+    return 0 if reception.sendings == 1 else 1
 
 
-@ffi.callback("int(void *, int, char *, size_t, void *)")  # type: ignore[untyped-decorator]  # as above
-def _debug_function(easy: Any, kind: int, data: Any, size: int, user: Any) -> int:
-    if kind == 0:  # a text, not what was sent or received
-        text = buffer(data, size)[:]
-        if b"<- FRAME[" in text:
-            reception: Reception = from_handle(user)
-            reception.streams.saw(_number(easy, I_CONN_ID), text)
-        elif b" OPENED " in text and (stream := streams.opened(text)) is not None:
-            reception = from_handle(user)
-            reception.stream = stream
-    return 0
+def leads_nowhere(easy: Any) -> bool:
+    """Whether the connection that a transfer uses again was closed by the other end in the meantime.
+
+    libcurl looks once a second only.
+    """
+    number, fd = ffi.new("long *"), ffi.new("int *")
+    lib.curl_easy_getinfo(easy, I_NUM_CONNECTS, number)
+    lib.curl_easy_getinfo(easy, I_ACTIVESOCKET, fd)
+    if number[0] or fd[0] < 0 or not hasattr(select, "poll"):  # a new one, or Windows
+        return False
+    poll = select.poll()
+    poll.register(fd[0], select.POLLIN | _HUNG_UP)
+    found = poll.poll(0)
+    if not found:
+        return False
+    if found[0][1] & ~select.POLLIN:
+        return True
+    try:
+        with socket.socket(fileno=os.dup(fd[0])) as waiting:
+            return is_farewell(waiting.recv(5, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except OSError:
+        return True
 
 
-def _number(easy: Any, info: int) -> int:
-    """One of libcurl's numbers about a transfer."""
-    read = ffi.new("int64_t *" if info >= 0x600000 else "long *")
-    lib.curl_easy_getinfo(easy, info, read)
-    return int(read[0])
+def is_farewell(first: bytes) -> bool:
+    """Whether the first bytes that wait unread on a kept connection say that nothing more is answered there.
+
+    The end; an HTTP/1 answer to nothing (408); a TLS alert, in TLS 1.3 a record of 19 bytes that looks like data, for
+    which no HTTP/2 frame is short enough. Frames of HTTP/2 may wait at any time.
+    """
+    return not first or first == b"HTTP/" or first[0] == 0x15 or first == b"\x17\x03\x03\0\x13"
+
+
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)  # POLLHUP and POLLERR are told unasked
+_ON, _OFF = ffi.new("long *", 1), ffi.new("long *", 0)
 
 
 def slist_of(lines: Iterable[bytes]) -> Any:
@@ -305,7 +375,6 @@ class Transfer:
         "_lines",
         "_open_socket",
         "_options",
-        "_traces",
         "_user",
         "easy",
         "got",
@@ -318,6 +387,7 @@ class Transfer:
         """
         self.easy: Any = lib.curl_easy_init()
         self.got = Reception()
+        self.got.easy = self.easy
         self.grace: asyncio.TimerHandle | None = None  # ends a redirect whose body doesn't
         self._base = base
         self._impersonate = impersonate
@@ -336,11 +406,10 @@ class Transfer:
         setopt(self.easy, WRITEDATA, self._user)
         setopt(self.easy, HEADERFUNCTION, _header_function)
         setopt(self.easy, HEADERDATA, self._user)
-        setopt(self.easy, PREREQFUNCTION, _prereq_function)
+        if streams.available:
+            setopt(self.easy, DEBUGFUNCTION, streams.on_trace)
+            setopt(self.easy, DEBUGDATA, self._user)
         setopt(self.easy, PREREQDATA, self._user)
-        setopt(self.easy, DEBUGFUNCTION, _debug_function)
-        setopt(self.easy, DEBUGDATA, self._user)
-        self._traces = False
         if self._open_socket is not None:
             setopt(self.easy, OPENSOCKETFUNCTION, self._open_socket)
             setopt(self.easy, OPENSOCKETDATA, self._user)
@@ -359,7 +428,7 @@ class Transfer:
             elif isinstance(value, tuple):
                 value = slist_of(value)  # noqa: PLW2901
                 self._kept.append(value)
-            else:
+            elif isinstance(value, int):
                 value = ffi.new("int64_t *" if number >= 30000 else "long *", value)  # noqa: PLW2901
             code = lib._curl_easy_setopt(self.easy, number, value)  # noqa: SLF001
             if code:
@@ -378,22 +447,32 @@ class Transfer:
             self._set(options)
             self._options = options
         lib._curl_easy_setopt(self.easy, URL, url.encode("ascii"))  # noqa: SLF001
-        self.got.requests = 0
-        self.got.hinted = False
-        traces = url.startswith("https:")  # where HTTP/2 may be spoken
-        if traces is not self._traces:
-            lib._curl_easy_setopt(self.easy, VERBOSE, ffi.new("long *", traces))  # noqa: SLF001
-            self._traces = traces
         if lines is not self._lines and lines != self._lines:
             kept = slist_of(lines)
             lib._curl_easy_setopt(self.easy, HTTPHEADER, kept)  # noqa: SLF001
             self._headers = kept  # the list set before is freed only now, when libcurl has let go of it
             self._lines = lines
 
+    def renew(self, *, http_1_0: bool = False) -> None:
+        """Make ready to run the same hop on a new connection."""
+        lib._curl_easy_setopt(self.easy, FRESH_CONNECT, _ON)  # noqa: SLF001
+        if http_1_0:
+            lib._curl_easy_setopt(self.easy, HTTP_VERSION, ffi.new("long *", 1))  # noqa: SLF001
+        self._options = None  # so that the next use resets it
+        self._error[0] = b"\0"
+        self.got.stale = self.got.hinted = False
+        self.got.clear()
+
+    def trace(self, on: bool) -> None:
+        """Let `streams.py` see the HTTP/2 frames that this handle reads from now on, or no longer."""
+        lib._curl_easy_setopt(self.easy, VERBOSE, _ON if on else _OFF)  # noqa: SLF001
+
     def forget(self) -> None:
         """Let go of the page and of the body that was sent; `arm` resets the handle before its next use."""
         self.got.clear()
         self.got.sink = None
+        self.got.sendings = 0
+        self.got.hinted = False
         if self._kept:
             self._kept.clear()
             self._options = None
@@ -403,19 +482,11 @@ class Transfer:
         """The header lines of the hop that it is armed for."""
         return self._lines or ()
 
-    def is_whole(self) -> bool:
-        """Whether the answer of a transfer that libcurl calls complete has come to its end."""
-        got = self.got
-        stream, got.stream = got.stream, 0
-        if not self._traces or not stream or _number(self.easy, I_HTTP_VERSION) != HTTP_2:
-            return True
-        ended = got.streams.take_end(_number(self.easy, I_CONN_ID), stream)
-        promised = got.head.get("content-length") if got.head is not None else None
-        return ended or (promised is not None and promised == str(_number(self.easy, I_DOWNLOADED)))
-
     def os_error(self) -> int:
         """The system's number for what failed last on this handle; 0 = none."""
-        return _number(self.easy, I_OS_ERRNO)
+        number = ffi.new("long *")
+        lib.curl_easy_getinfo(self.easy, I_OS_ERRNO, number)
+        return int(number[0])
 
     def error_text(self) -> str:
         """What libcurl says about the failure of the last hop."""
@@ -442,7 +513,7 @@ class Transfer:
         """Free the handle; it must not be in a multi handle any more."""
         if self.easy is not None:
             lib.curl_easy_cleanup(self.easy)
-            self.easy = self._headers = self._user = None
+            self.easy = self.got.easy = self._headers = self._user = None
 
 
 _fold = re.compile(r"\s*\n[ \t]+").sub

@@ -175,7 +175,7 @@ class Components:
         if parts.tasks is None:
             return None
         requests = TaskRequests(
-            env, control, gauge, parts.tasks, self.outbox, self.items, self.collector, self.pool
+            env, control, gauge, parts.tasks, self.outbox, self.items, self.collector, self.pool, self.effects
         )
         return Feeder(
             env,

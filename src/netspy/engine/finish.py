@@ -97,7 +97,7 @@ class FinishWatch:
             self.unfinished = unfinished
             return False
         left_behind = self._seeding.left_behind
-        if any(map(self._counters.get, ("pages", "request_ok", "request_failed"))):
+        if any(map(self._counters.get, ("pages", "request_ok", "request_failed", "items", "item_failed"))):
             self._control.stop("finished", "finished")
         elif (
             (counts.failed and not left_behind)

@@ -7,6 +7,7 @@ import os
 import time
 from typing import Any
 
+from netspy import forked
 from netspy.engine.components import Components, control_of, env_of
 from netspy.engine.control import Ended, Outcome
 from netspy.engine.parts import NodeState, Parts
@@ -49,6 +50,13 @@ class Node:
 
     async def run(self) -> Ended:
         """From open to close."""
+        forked.at_home()
+        try:
+            return await self._run()
+        finally:
+            forked.left_home()
+
+    async def _run(self) -> Ended:
         control, log = self._control, self._env.log
         if not await unless_stopped(open_stores(self._p), control):
             return await control.stopped()

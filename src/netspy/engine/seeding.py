@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import copy_context
 from typing import Any
 
-from netspy import crash, process
+from netspy import crash, forked, process
 from netspy.engine.contract import SpiderLike
 from netspy.engine.control import Control, NodeGauge
 from netspy.engine.env import Env
@@ -17,6 +17,7 @@ from netspy.engine.leases.outbox import Outbox
 from netspy.engine.page.callbacks import kind_of
 from netspy.engine.page.item_buffer import ItemBuffer
 from netspy.engine.page.output import CallbackOutput, OutputCollector, YieldSite, as_iterator
+from netspy.engine.page.page import LastStep
 from netspy.errors import SpiderError
 from netspy.frontier.contract import Frontier, SeedLockLostError, SeedsLostError
 from netspy.messages.entry import NewEntry, SeedGrant
@@ -30,10 +31,6 @@ _BUFFERED = 2000
 _PAUSE_S = 0.05
 
 
-class _Stopped(Exception):  # noqa: N818 - leaves the generator, not an error
-    """The node stops, or the lock is somebody else's."""
-
-
 async def _each(values: Iterator[Any]) -> AsyncIterator[Any]:
     for value in values:
         yield value
@@ -42,8 +39,9 @@ async def _each(values: Iterator[Any]) -> AsyncIterator[Any]:
 class Seeder:
     """Draws the seeds of one run under the seeding lock.
 
-    A plain generator runs in a thread of its own, so that a slow one holds nobody up: what it has yielded is handed
-    over every few hundredths of a second, and it pauses while more than SPIDER_SEED_AHEAD requests are queued.
+    start_requests runs in a thread, or where it is `async` in a task, of its own, so that a slow one holds nobody up:
+    what it has yielded is handed over every few hundredths of a second, and it pauses while more than SPIDER_SEED_AHEAD
+    requests are queued, or ITEM_MAX_CACHED_COUNT items wait. The seeding is over when all its items are stored, too.
     """
 
     def __init__(
@@ -73,15 +71,24 @@ class Seeder:
         self._drawn: deque[CallbackOutput] = deque()
         self._size = 0
         self._condition = threading.Condition()
+        self._room = asyncio.Event()  # for a task that draws
+        self._task: asyncio.Task[None] | None = None  # that draws
+        self._to_end = False  # start_requests has returned, or raised
         self._drawing_done = False
-        self._drawing = False  # a thread is in start_requests
+        self._drawing = False  # a thread, or a task, is in start_requests
         self._error: Exception | None = None
+        self._own_items = LastStep()
+        self.handed_over = asyncio.Event()  # what was drawn is in the frontier and in the item buffer
+        self.drawn_to_end = False  # only the items of the seeding, and its end, are still to be written down
         self.seeds = 0  # handed over so far
         self.error: str | None = None  # why start_requests failed
 
     def stop(self) -> None:
         """Draw no more; what has been drawn is still handed over."""
         self._stop = True
+        self._room.set()
+        if self._task is not None:
+            self._task.cancel()
         with self._condition:
             self._condition.notify_all()
 
@@ -108,6 +115,7 @@ class Seeder:
         finally:
             renewer.cancel()
             self.stop()
+            self.handed_over.set()
 
     async def _adopt(self) -> None:
         """What earlier runs left comes first."""
@@ -126,12 +134,14 @@ class Seeder:
             )
 
     async def _seed(self, origin: YieldSite, token: str) -> bool:
-        if kind_of(self._spider.start_requests) != "plain":
-            await self._run_async(origin, token)
-        else:
-            await self._run_thread(origin, token)
-        stopped_early = self._stop
+        self._begin_drawing(origin)
+        to_end = await self._hand_over_drawn(token)
         self.stop()
+        self.handed_over.set()
+        if not to_end:
+            return False
+        self.drawn_to_end = True
+        await self._own_items.ended()
         if self._error is not None:
             error = self._error
             if isinstance(error, SpiderError):
@@ -143,14 +153,12 @@ class Seeder:
             )
             await self._frontier.seed_finish(token, error=self.error)
             return False
-        if stopped_early:
-            return False
         if not await self._frontier.seed_finish(token):
             self._log.warning("the seeding lock was taken over while the last seeds were handed over")
         return True
 
     async def _come_to_rest(self) -> None:
-        """Wait for the thread, so that start_requests never runs twice at a time; the lock is renewed meanwhile."""
+        """Wait for it to end, so that start_requests never runs twice at a time; the lock is renewed meanwhile."""
         stopped_by_node = self._stop
         self.stop()
         while self._drawing and not stopped_by_node:  # noqa: ASYNC110 - set by a thread
@@ -165,7 +173,7 @@ class Seeder:
 
     async def _hand_over(self, out: CallbackOutput, token: str) -> None:
         if out.rows:
-            self._items.add(None, out.rows)
+            self._items.add(self._own_items, out.rows)
             await self._items.room()
         entries: list[NewEntry] = out.children
         for at in range(0, len(entries), _CHUNK):
@@ -178,29 +186,72 @@ class Seeder:
         while not self._stop and (self._gauge.queued or 0) >= self._ahead:  # noqa: ASYNC110 - the number is another task's
             await asyncio.sleep(_PAUSE_S)
 
-    async def _run_async(self, origin: YieldSite, token: str) -> None:
-        out = CallbackOutput()
-        last = asyncio.get_running_loop().time()
+    # -- drawing ---------------------------------------------------------------------------------------------
+
+    def _begin_drawing(self, origin: YieldSite) -> None:
+        self._drawing = True
+        context = self._context.copy()
+        if kind_of(self._spider.start_requests) == "plain":
+            threading.Thread(
+                target=lambda: context.run(self._draw, origin), name="netspy-seeding", daemon=True
+            ).start()
+            return
+        self._task = asyncio.create_task(
+            self._draw_async(origin), name="netspy-start-requests", context=context
+        )
+        self._task.add_done_callback(self._drawing_ended)
+
+    def _draw(self, origin: YieldSite) -> None:
+        """In the seeding thread."""
+        try:
+            origin.generator = iterator = self._seeds_of(self._spider.start_requests())
+            for value in iterator:
+                self._keep(value, origin)
+                with self._condition:
+                    while self._size >= _BUFFERED and not self._stop:
+                        self._condition.wait(0.5)
+                if self._stop:
+                    return
+            self._to_end = True
+        except BaseException as caught:
+            self._error = failure(caught)
+            self._to_end = True
+        finally:
+            forked.leave()
+            self._drawing_done = True
+            self._drawing = False
+
+    async def _draw_async(self, origin: YieldSite) -> None:
         try:
             generator = self._spider.start_requests()
             if not hasattr(generator, "__aiter__"):
                 generator = _each(self._seeds_of(await generator))
             else:
                 origin.generator = generator
+            number = 0
             async for value in generator:
-                self._collector.take(out, self._as_request(value), origin)
-                now = asyncio.get_running_loop().time()
-                if out.size() >= _CHUNK or now - last > _PAUSE_S:
-                    await self._hand_over(out, token)
-                    out, last = CallbackOutput(), now
-                    await self._pause_if_ahead()
+                self._keep(value, origin)
+                number += 1
+                if number % _CHUNK == 0:
+                    await asyncio.sleep(0)  # a generator that never waits must not hold up the loop
+                while self._size >= _BUFFERED and not self._stop:
+                    self._room.clear()
+                    await self._room.wait()
                 if self._stop:
-                    break
-        except (SeedLockLostError, SeedsLostError):
-            raise
+                    return
+            self._to_end = True
         except BaseException as caught:
-            self._error = failure(caught)
-        await self._hand_over(out, token)
+            error = failure(caught)
+            if not self._stop:  # else it may well be what user code makes of our cancellation
+                self._error, self._to_end = error, True
+        forked.leave()
+
+    def _drawing_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() and not self._stop:
+            self._error = SpiderError("the task that ran start_requests was cancelled, and not by netspy")
+            self._to_end = True
+        self._drawing_done = True
+        self._drawing = False
 
     def _seeds_of(self, result: Any) -> Iterator[Any]:
         iterator: Iterator[Any] | None = as_iterator(result)
@@ -210,39 +261,17 @@ class Seeder:
             )
         return iterator
 
-    # -- plain generators ------------------------------------------------------------------------------------
+    def _keep(self, value: Any, origin: YieldSite) -> None:
+        """One value that was yielded, for the loop to hand over."""
+        out = CallbackOutput()
+        seed = self._spider.request_from_seed(value) if isinstance(value, str) else value
+        self._collector.take(out, seed, origin)
+        with self._condition:
+            self._drawn.append(out)
+            self._size += out.size()
 
-    def _as_request(self, value: Any) -> Any:
-        return self._spider.request_from_seed(value) if isinstance(value, str) else value
-
-    def _draw(self, origin: YieldSite) -> None:
-        """In the seeding thread."""
-        try:
-            origin.generator = iterator = self._seeds_of(self._spider.start_requests())
-            for value in iterator:
-                out = CallbackOutput()
-                self._collector.take(out, self._as_request(value), origin)
-                with self._condition:
-                    while self._size >= _BUFFERED and not self._stop:
-                        self._condition.wait(0.5)
-                    if self._stop:
-                        raise _Stopped
-                    self._drawn.append(out)
-                    self._size += out.size()
-        except _Stopped:
-            pass
-        except BaseException as caught:
-            self._error = failure(caught)
-        finally:
-            self._drawing_done = True
-            self._drawing = False
-
-    async def _run_thread(self, origin: YieldSite, token: str) -> None:
-        thread = threading.Thread(
-            target=lambda: self._context.copy().run(self._draw, origin), name="netspy-seeding", daemon=True
-        )
-        self._drawing = True
-        thread.start()
+    async def _hand_over_drawn(self, token: str) -> bool:
+        """Hand over what is drawn, until a stop or the end. True when it was the end, and everything is handed over."""
         # Quick at first for the seeds of a list, then easy on a generator that takes its time.
         backoff = Backoff(0.001, _PAUSE_S)
         while True:
@@ -256,14 +285,14 @@ class Seeder:
                     gathered.heavy += out.heavy
                     self._size -= out.size()
                 self._condition.notify_all()
+            self._room.set()
             if gathered.size():
                 await self._hand_over(gathered, token)
                 backoff.reset()
                 await self._pause_if_ahead()
             elif done or self._stop:
-                return
+                return done and self._to_end
             else:
-                # Quick at first for the seeds of a list, then easy on a generator that takes its time.
                 await asyncio.sleep(backoff.next_s())
 
 
@@ -320,6 +349,16 @@ class SeedCoordinator:
         if self.task is None or not self.task.done() or self._control.stopping or self._resumed:
             return
         self.task = self._control.spawn(self._run(again=True), _NAME)
+
+    async def handed_over(self) -> None:
+        """Wait until what start_requests had yielded before a stop is in the frontier and in the item buffer."""
+        if self.seeder is not None:
+            await self.seeder.handed_over.wait()
+
+    async def written_down(self) -> None:
+        """Wait for the end of a seeding that only has its end left to write down; not for another one."""
+        if self.seeder is not None and self.seeder.drawn_to_end and self.task is not None:
+            await asyncio.wait({self.task})
 
     async def _run(self, *, again: bool = False) -> None:
         if self._resumed:

@@ -144,8 +144,11 @@ class Shutdown:
         components = self._components
         self._parts.writer.shorten_deadline(self._deadline)
         if not self._aborted:
+            seeding = components.seeding
+            await self._bounded(seeding.handed_over(), (time.monotonic() + self._deadline) / 2, "")
             late = "items were not stored in time; their pages will be crawled again"
             await self._bounded(components.items.flush_all(), self._deadline, late)
+            await self._bounded(seeding.written_down(), self._deadline, "")
             late = "task states and new tasks were not written in time; their pages will be crawled again"
             await self._bounded(components.effects.drained(), self._deadline, late)
         await components.effects.stop()
@@ -159,6 +162,8 @@ class Shutdown:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if feeder is not None and not self._aborted:
+            # Tasks whose items have just been stored: given back, they would yield them again.
+            await self._bounded(feeder.put_ready(), (time.monotonic() + self._deadline) / 2, "")
             late = "tasks in hand were not given back in time; they come back by themselves"
             await self._bounded(feeder.give_back(), self._deadline, late)
 

@@ -463,7 +463,7 @@ class Request:
                     continue
                 if self._requests_kwargs is None:
                     self._requests_kwargs = {}
-                own = dict(value) if type(value) is dict else value
+                own = value.copy() if type(value) is dict or type(value) is list else value
                 self._requests_kwargs["follow_redirects" if name == "allow_redirects" else name] = own
             elif name in _RESERVED:
                 raise RequestError(f"Request({name}=…): it is a name of Request itself; choose another name")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import codecs
 import fnmatch
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from hashlib import blake2b
 from string import ascii_letters, digits, hexdigits
@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
 
 from netspy.errors import InvalidUrlError, RequestError
+from netspy.messages.pairs import pairs_of, text_of
+from netspy.settings import without_passwords
 
 Ignore = Callable[[str], Any]
 """Tells by its name whether a query parameter is left out of the canonical form; made by `compile_ignore`."""
@@ -56,7 +58,6 @@ _not_in_query = re.compile(r"[^!#-;=?-~]+").sub
 _EDGES = "".join(map(chr, range(0x21)))  # WHATWG: C0 controls and spaces at both ends are not part of the URL
 _INSIDE = dict.fromkeys(map(ord, "\t\n\r"))  # WHATWG: neither are these, anywhere
 _scheme = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):").match
-_password = re.compile(r"(//[^/?#:@]*:)[^/?#]*@").sub
 _SPECIAL = frozenset(
     {"http", "https", "ftp", "file"}
 )  # a link's query takes the page's encoding in these only
@@ -177,10 +178,12 @@ def add_params(url: str, params: Any) -> str:
     if isinstance(params, str):
         added = params.lstrip("?&")
     else:
-        pairs: Iterable[Any] = params.items() if isinstance(params, Mapping) else params
+        if isinstance(params, Iterator):
+            params = list(params)
         try:
+            pairs = pairs_of(params, "params")
             added = "&".join(_form(name, value) for name, values in pairs for value in _each(values))
-        except (TypeError, ValueError) as error:
+        except (RequestError, ValueError) as error:
             raise RequestError(
                 f"params={params!r:.200} can't be a query ({error}); give a dict, a list of pairs or a string"
             ) from error
@@ -192,8 +195,8 @@ def add_params(url: str, params: Any) -> str:
 
 
 def display_url(url: str) -> str:
-    """A URL fit for messages: quoted, its password hidden, shortened to some 200 characters."""
-    return repr(_password(r"\1***@", url, 1))[:200]
+    """A URL fit for messages: quoted, its password and secret parameters hidden, shortened to some 200 characters."""
+    return repr(without_passwords(url))[:200]
 
 
 def compile_ignore(patterns: Iterable[str]) -> Ignore | None:
@@ -275,19 +278,9 @@ def _each(values: Any) -> Iterable[Any]:
     return () if values is None else (values,)
 
 
-def _form(name: Any, value: Any) -> str:
+def _form(name: str, value: Any) -> str:
     """One name=value of a query, form-encoded."""
-    if value is True or value is False:
-        value = "true" if value else "false"
-    return f"{_quote(name)}={_quote(value)}"
-
-
-def _quote(value: Any) -> str:
-    if isinstance(value, bytes):
-        return quote_plus(value)
-    if isinstance(value, (dict, list, tuple)):
-        raise TypeError(f"{value!r:.80} is not one value")
-    return quote_plus(str(value))
+    return f"{quote_plus(name)}={quote_plus(text_of(value, f'the value of {name!r:.80}'))}"
 
 
 def _encode_query(base: str, href: str, encoding: str) -> str:

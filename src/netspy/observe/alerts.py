@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from netspy.observe.faults import describe_error
-from netspy.observe.log import get_logger
+from netspy.observe.log import get_logger, without_passwords
 
 Send = Callable[[str, str], None]
 
@@ -59,7 +59,7 @@ class Alerts:
             self._logger.warning("{}: {}", kind, message)
         if self._send is not None:
             try:
-                self._send(kind, message)
+                self._send(kind, without_passwords(message))
             except Exception as error:
                 # The alert is in the log already; a broken channel must not stop the crawl.
                 self._logger.warning("sending alert {} failed: {}", kind, describe_error(error))

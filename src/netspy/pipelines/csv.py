@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import os
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from netspy.pipelines.base import BasePipeline
+from netspy.pipelines.errors import UnusableError
+from netspy.pipelines.local.csv_records import (
+    BOM,
+    OTHER_DELIMITERS,
+    columns_of,
+    first_record,
+    padded,
+    records,
+    tail_of,
+    why_foreign,
+)
 from netspy.pipelines.local.filenames import beside, file_stem
 from netspy.pipelines.local.shared_file import SharedFile, locked
 from netspy.pipelines.own_settings import given
@@ -19,7 +31,6 @@ from netspy.pipelines.values import as_sheet, text_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_BOM = b"\xef\xbb\xbf"
 # OWASP, "CSV Injection"; the last four are the full-width forms of the first.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _NUMBERS = (int, float, Decimal)
@@ -111,25 +122,28 @@ class CsvPipeline(BasePipeline):
         if self._escapes and any(name.startswith(_FORMULA_STARTS) for name in wanted):
             rows = [{_disarm(name): value for name, value in row.items()} for row in rows]
             wanted = [_disarm(name) for name in wanted]
-        known = self._look(file)
+        known = self._look(file, wanted)
         if known is None:
             marked = self.settings.CSV_BOM if self.bom is None else self.bom
-            head = (_BOM if marked else b"") + self._lines([wanted])
-            file.append(head + self._lines(self._cells(rows, wanted)))
+            head = (BOM if marked else b"") + _heading(wanted)
+            file.append(head + _lines(self._cells(rows, wanted)), marked=True)
             self._known[file.path] = _Known(file.identity, head, wanted, file.size())
             return
         new = [column for column in wanted if column not in known.columns]
         columns = known.columns + new
-        data = self._lines(self._cells(rows, columns))
+        data = _lines(self._cells(rows, columns))
         if new:
-            bom = _BOM if known.head.startswith(_BOM) else b""
-            self._rewrite(file, known, bom + self._lines([columns]), len(new), data)
+            bom = BOM if known.head.startswith(BOM) else b""
+            self._rewrite(file, known, bom + _heading(columns), len(new), data)
         else:
-            file.append(data)
+            file.append(data, marked=True)
             self._known[file.path] = known._replace(end=file.size())
 
-    def _look(self, file: SharedFile) -> _Known | None:
-        """The file's columns, after a torn last row was cut; None for an empty file."""
+    def _look(self, file: SharedFile, wanted: list[str]) -> _Known | None:
+        """The file's columns, after its last line was ended, or cut when a crash tore it; None for an empty file.
+
+        Raises UnusableError for a file of another form; it is left as it is.
+        """
         size = file.size()
         known = self._known.get(file.path)
         if (
@@ -138,19 +152,62 @@ class CsvPipeline(BasePipeline):
             or known.end > size
             or file.read(0, len(known.head)) != known.head
         ):
-            head_end = _end_of_first_record(file, size)
-            if head_end == 0:
-                if size:
-                    file.cut(0)
+            known = self._look_at_all(file, wanted)
+            if known is None:
                 return None
-            head = file.read(0, head_end)
-            text = head.removeprefix(_BOM).decode("utf-8", "replace")
-            columns = next(csv.reader(io.StringIO(text, newline="")), [])
-            known = _Known(file.identity, head, columns, head_end)
-        end = _end_of_last_record(file, known.end, size)
-        if end < size:
-            file.cut(end)
-        return known._replace(end=end)
+        try:
+            tail = tail_of(file.blocks(known.end, size), known.end)
+        except ValueError as error:  # another program writes there as well
+            raise _foreign(file, str(error)) from error
+        if tail.fields:
+            if (
+                tail.in_quotes
+                or file.torn_after(tail.end)
+                or (tail.fields < len(known.columns) and self._is_short(file, known, tail.fields))
+            ):
+                file.cut(tail.end)
+            else:
+                file.append(b"\n" if file.read(size - 1, 1) == b"\r" else b"\r\n")
+                return known._replace(end=file.size())
+        return known._replace(end=tail.end)
+
+    def _look_at_all(self, file: SharedFile, wanted: list[str]) -> _Known | None:
+        """The heading of a file that this process doesn't know; None when there is none. Raises UnusableError."""
+        size = file.size()
+        if size == 0:
+            return None
+        mark = len(BOM) if file.read(0, len(BOM)) == BOM else 0
+        try:
+            part = _check_text(file)
+            head_end = mark + first_record(file.blocks(mark, size))
+            if head_end > mark:
+                tail_of(file.blocks(mark, size), mark)
+            elif part or tail_of(file.blocks(mark, size), mark).in_quotes or file.torn_after(0):
+                file.cut(0)
+                return None
+            why = why_foreign(file.read(0, head_end or size), file.blocks(head_end or size, size), wanted)
+        except ValueError as error:
+            why = str(error)
+        if why:
+            raise _foreign(file, why)
+        if head_end == mark:
+            if size == mark:
+                file.append(_heading(wanted))
+            else:
+                file.append(b"\n" if file.read(size - 1, 1) == b"\r" else b"\r\n")
+            head_end = file.size()
+        head = file.read(0, head_end)
+        return _Known(file.identity, head, columns_of(head), head_end)
+
+    @staticmethod
+    def _is_short(file: SharedFile, known: _Known, fields: int) -> bool:
+        """Whether no other line of the file has as few fields."""
+        start = len(known.head)
+        return all(
+            found > fields or not record.strip()
+            for record, found in records(file.blocks(start, file.size()))
+            if record.endswith(b"\n")
+        )
 
     def _rewrite(self, file: SharedFile, known: _Known, head: bytes, new: int, data: bytes) -> None:
         """The whole file with a wider header and the new rows, put in place in one step."""
@@ -158,13 +215,18 @@ class CsvPipeline(BasePipeline):
         try:
             with temp.open("wb") as out:
                 out.write(head)
-                for block in _pad_records(file.blocks(len(known.head), known.end), b"," * new):
-                    out.write(block)
+                old = file.blocks(len(known.head), known.end)
+                out.writelines(padded(old, b"," * new, len(known.columns)))
                 out.write(data)
                 out.flush()
                 os.fsync(out.fileno())
             temp.chmod(file.path.stat().st_mode & 0o777)
             file.replace_by(temp)
+        except ValueError as error:
+            temp.unlink(missing_ok=True)
+            raise UnusableError(
+                f"{file.path} can't get new columns: {error}; nothing was changed. Mend the line, or name another file"
+            ) from error
         except BaseException:
             temp.unlink(missing_ok=True)
             raise
@@ -180,68 +242,37 @@ class CsvPipeline(BasePipeline):
                 ]
             yield cells
 
-    @staticmethod
-    def _lines(rows: Any) -> bytes:
-        out = io.StringIO(newline="")
-        csv.writer(out).writerows(rows)
-        return out.getvalue().encode("utf-8")
+
+def _lines(rows: Any, quoting: Literal[0, 1] = csv.QUOTE_MINIMAL) -> bytes:
+    out = io.StringIO(newline="")
+    csv.writer(out, quoting=quoting).writerows(rows)
+    return out.getvalue().encode("utf-8")
+
+
+def _foreign(file: SharedFile, why: str) -> UnusableError:
+    return UnusableError(
+        f"{file.path} is no CSV file of the kind that is written here: {why}; nothing was changed. Name another file, or "
+        "save this one as UTF-8 with commas"
+    )
+
+
+def _heading(columns: list[str]) -> bytes:
+    """The heading. A name with a sign that separates columns elsewhere is quoted, so that nobody takes it for two."""
+    several = any(sign in name for name in columns for sign in OTHER_DELIMITERS)
+    return _lines([columns], csv.QUOTE_ALL if several else csv.QUOTE_MINIMAL)
+
+
+def _check_text(file: SharedFile) -> bool:
+    """Whether the file ends within a character. Raises ValueError when it is no UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for block in file.blocks(0, file.size()):
+            decoder.decode(block)
+    except UnicodeDecodeError:
+        raise ValueError("it is no UTF-8") from None
+    return bool(decoder.getstate()[0])
 
 
 def _disarm(text: str) -> str:
     """Text that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
-
-
-def _end_of_first_record(file: SharedFile, size: int) -> int:
-    """Offset behind the first newline outside quotes; 0 when there is none."""
-    at, quoted = 0, False
-    for block in file.blocks(0, size):
-        for i, part in enumerate(block.split(b'"')):
-            if i:
-                quoted = not quoted
-                at += 1
-            if not quoted and (found := part.find(b"\n")) >= 0:
-                return at + found + 1
-            at += len(part)
-    return 0
-
-
-def _end_of_last_record(file: SharedFile, start: int, end: int) -> int:
-    """Offset behind the last newline outside quotes; `start`, which is the beginning of a record, when
-    there is none.
-    """
-    if start >= end:
-        return end
-    # Quotes come in pairs in every complete record, escaped ones included.
-    if (
-        file.read(end - 1, 1) == b"\n"
-        and sum(block.count(b'"') for block in file.blocks(start, end)) % 2 == 0
-    ):
-        return end
-    at, last, quoted = start, start, False
-    for block in file.blocks(start, end):
-        for i, part in enumerate(block.split(b'"')):
-            if i:
-                quoted = not quoted
-                at += 1
-            if not quoted and (found := part.rfind(b"\n")) >= 0:
-                last = at + found + 1
-            at += len(part)
-    return last
-
-
-def _pad_records(blocks: Iterator[bytes], pad: bytes) -> Iterator[bytes]:
-    """The records with `pad` before each newline outside quotes; all other bytes as they are."""
-    quoted = False
-    carry = b""  # a return at the end of a block belongs to the newline that may follow
-    for raw in blocks:
-        block = carry + raw
-        carry = b"\r" if block.endswith(b"\r") else b""
-        parts = block.removesuffix(b"\r").split(b'"')
-        for i, part in enumerate(parts):
-            if i:
-                quoted = not quoted
-            if not quoted and b"\n" in part:
-                parts[i] = part.replace(b"\r\n", b"\n").replace(b"\n", pad + b"\r\n")
-        yield b'"'.join(parts)
-    yield carry

@@ -32,7 +32,7 @@ from netspy.pipelines.media.stores import store_for
 from netspy.pipelines.values import json_bytes
 from netspy.policy.politeness import Politeness, SiteState
 from netspy.policy.retry import StatusPolicy, may_retry, retry_after_s, retry_delay_s
-from netspy.settings import hide_password
+from netspy.settings import without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,10 +45,7 @@ if TYPE_CHECKING:
 _DOWNLOADER = "netspy.downloader.curl.CurlDownloader"
 _SITES_KEPT = 1000
 _THREADS = 4  # that talk to the store
-_WHOLE = frozenset({200, 203, 206})
-"""Statuses that bring a file (RFC 9110 15.3); the downloader refuses a 206 that nobody asked for."""
-
-_NOT_YET = 202
+_FILE_STATUSES = frozenset({200, 203, 206})
 _TOLD = 20  # missing files that get a log line of their own
 
 
@@ -72,8 +69,8 @@ class FilesPipeline(BasePipeline):
     """Downloads the URLs in the item's `file_urls`, and sets its `files` before the other pipelines store it.
 
     `files` has an entry for each URL, in their order: `url`, `key` (the name in FILES_STORE), `size` (bytes), `sha256`
-    and `content_type`; or `url` and `error`. The key is made of the content, so the same file is stored once; a URL
-    whose file is there is not fetched again for FILES_EXPIRE.
+    and `content_type`; or `url` and `error`. The key is made of the content and the ending of its URL, so the same
+    file is stored once for each ending; a URL whose file is there is not fetched again for FILES_EXPIRE.
 
     Bodies go to the disk piece by piece, and from there to the store. Downloads are made as those of pages: proxies,
     certificates, redirects and BLOCK_PRIVATE_ADDRESSES included; at most FILES_PER_HOST at a time from one host, with
@@ -234,7 +231,7 @@ class FilesPipeline(BasePipeline):
                 site.next_at = max(site.next_at, time.monotonic() + (asked_s or 0.0))
             except ResponseTooLargeError:
                 return Missing(
-                    f"{hide_password(url)} is larger than FILES_MAX_SIZE={self.settings.FILES_MAX_SIZE}",
+                    f"{without_passwords(url)} is larger than FILES_MAX_SIZE={self.settings.FILES_MAX_SIZE}",
                     passing=False,
                 )
             except DownloadError as error:
@@ -249,7 +246,7 @@ class FilesPipeline(BasePipeline):
             await asyncio.sleep(retry_delay_s(tries, self.settings, jitter=random.random(), asked_s=asked_s))
 
     async def _download(self, url: str, request: Request, item: Mapping[str, Any]) -> dict[str, Any]:
-        incoming = self._store.incoming()
+        incoming = await self._threads.call(self._store.incoming)
         try:
             response, size, sha256 = await self._received(request, incoming)
             self._accept(response)
@@ -280,16 +277,22 @@ class FilesPipeline(BasePipeline):
         return response, size, digest.hexdigest()
 
     def _accept(self, response: Response) -> None:
-        """Raises _RefusedError for a status that brings no file."""
+        """Raises _RefusedError for a status that brings no file.
+
+        Of the 2xx, 202 says that the work isn't done yet, 204 and 205 that there is nothing, and others talk about the
+        request. The downloader lets a 206 pass that brings the Range that the request asks for.
+        """
         status = response.status_code
-        if status in _WHOLE:
+        if status in _FILE_STATUSES:
             return
-        passing = status == _NOT_YET or self._statuses.judge(status) == "retry"
+        passing = status == 202 or self._statuses.judge(status) == "retry"
         asked_s = retry_after_s(
             response.headers.get("retry-after"), now=datetime.now(UTC), maximum=self.settings.RETRY_AFTER_MAX
         )
         raise _RefusedError(
-            str(HttpStatusError(status, hide_password(response.url))), passing, asked_s if passing else None
+            str(HttpStatusError(status, without_passwords(response.url))),
+            passing,
+            asked_s if passing else None,
         )
 
     def _site(self, host: str) -> _Site:
@@ -305,7 +308,7 @@ class FilesPipeline(BasePipeline):
         if self._missing <= _TOLD:
             from loguru import logger
 
-            logger.warning("file {} can't be had: {}", hide_password(url), missing.error)
+            logger.warning("file {} can't be had: {}", without_passwords(url), missing.error)
         return missing
 
     # what the store has; in a thread

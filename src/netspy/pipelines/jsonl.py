@@ -6,12 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.local.compressed import CODECS, Codec, codec_of, whole_part
+from netspy.pipelines.errors import UnusableError
+from netspy.pipelines.local.compressed import CODECS, Codec, codec_of, head_of, whole_part
 from netspy.pipelines.local.filenames import beside, file_stem, next_number
-from netspy.pipelines.local.shared_file import SharedFile, end_of_last_line, locked
+from netspy.pipelines.local.json_lines import HEAD_BYTES, ended, why_foreign
+from netspy.pipelines.local.shared_file import SharedFile, locked
 from netspy.pipelines.own_settings import given
 from netspy.pipelines.values import json_lines
 
@@ -72,11 +72,14 @@ class JsonlPipeline(BasePipeline):
 
     @cached_property
     def _whole(self) -> dict[Path, tuple[tuple[int, int], int]]:
-        """Of compressed files: which file it was, and up to where this process knows it to be whole."""
+        """Which file it was, and up to where this process knows it to be whole."""
         return {}
 
     def save_items(self, table: str, items: Sequence[dict[str, Any]]) -> bool:
-        """Append the batch. Raises ItemError (a value has no JSON form), OSError, TimeoutError (lock)."""
+        """Append the batch.
+
+        Raises ItemError (a value has no JSON form), OSError, TimeoutError (lock), UnusableError (a file of another form).
+        """
         data = json_lines(items)
         path = self._path(table)
         codec = codec_of(path.name)
@@ -89,38 +92,46 @@ class JsonlPipeline(BasePipeline):
         """Add the batch; False when the file was full and was put away instead."""
         limit = self.settings.JSONL_ROTATE_BYTES if self.rotate_bytes is None else self.rotate_bytes
         with locked(path) as file:
-            before = mend(file) if codec is None else self._mend_packed(file, codec)
+            try:
+                before = self._goes_on(file, codec)
+            except ValueError as error:
+                raise UnusableError(
+                    f"{path} is no file of JSON lines of the kind that is written here: {error}; nothing was changed. Name "
+                    "another file"
+                ) from error
             packed = before + data if codec is None else codec.pack(before + data)
             if limit and file.size() and file.size() + len(packed) > limit:
                 file.rename_to(next_number(path))
                 return False
             file.append(packed)
-            if codec is not None:
-                self._whole[path] = file.identity, file.size()
+            self._whole[path] = file.identity, file.size()
         return True
 
-    def _mend_packed(self, file: SharedFile, codec: Codec) -> bytes:
-        """As `mend`, for a compressed file."""
+    def _goes_on(self, file: SharedFile, codec: Codec | None) -> bytes:
+        """Cut what a crash tore. Returns what must stand before the next line.
+
+        Raises ValueError for a file of another form, which is left as it is.
+        """
         size = file.size()
-        if size == 0 or self._whole.get(file.path) == (file.identity, size):
+        known, upto = self._whole.get(file.path, (None, 0))
+        if known != file.identity or upto > size:
+            known, upto = None, 0
+        if size == upto:
             return b""
+        if codec is None:
+            if known is None and (why := why_foreign(file.read(0, HEAD_BYTES))):
+                raise ValueError(why)
+            return ended(file)
+        if known is None and (why := why_foreign(head_of(file, codec, HEAD_BYTES))):
+            raise ValueError(why)
         found = whole_part(file, codec)
         if found.end < size:
+            if not _may_be_torn(file.read(found.end, len(codec.magic)), codec.magic):
+                raise ValueError("something else than compressed data follows in it")
             file.cut(found.end)
         return b"" if found.newline else b"\n"
 
 
-def mend(file: SharedFile) -> bytes:
-    """Cut a torn last line. Returns what must stand before the next line: a newline when only that was
-    missing.
-    """
-    size = file.size()
-    if size == 0 or file.read(size - 1, 1) == b"\n":
-        return b""
-    end = end_of_last_line(file)
-    try:
-        msgspec.json.decode(file.read(end, size - end))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        file.cut(end)
-        return b""
-    return b"\n"
+def _may_be_torn(start: bytes, magic: bytes) -> bool:
+    """Whether what follows the last whole member begins as one, or is what a power cut or padding left empty."""
+    return start == magic[: len(start)] or not start.strip(b"\0")

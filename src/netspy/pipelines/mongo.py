@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from netspy.errors import ItemError, MissingExtraError, PipelineError, RowsFailedError
+from netspy.errors import ItemError, MissingExtraError, RowsFailedError
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.documents.mongo import collection_name, cut_moments, document, field_name, finding
-from netspy.pipelines.errors import UnavailableError, text_of
+from netspy.pipelines.errors import UnavailableError, UnusableError, text_of
 from netspy.pipelines.own_settings import given
 from netspy.settings import hide_password
 
@@ -44,6 +44,9 @@ _PASSING = frozenset(
         13436,
     }
 )
+
+
+_NOT_LET_IN = frozenset({11, 13, 18, 8000})  # no such user, unauthorized, wrong password, Atlas' word for it
 
 
 class MongoPipeline(BasePipeline):
@@ -90,10 +93,16 @@ class MongoPipeline(BasePipeline):
         return self._pymongo.MongoClient(uri, **options)
 
     def open(self) -> None:
-        """Connect, and ask whether a server answers. Raises PyMongoError."""
+        """Connect, and ask whether a server answers. Raises PyMongoError, UnusableError when it doesn't let us in."""
         client = self.connect()
         try:
             client.admin.command("ping")
+        except self._pymongo.errors.OperationFailure as error:
+            if self._given is None:
+                client.close()
+            if error.code in _NOT_LET_IN:
+                raise UnusableError(f"MongoDB refuses us, see MONGO_URI: {text_of(error)}") from error
+            raise
         except BaseException:
             if self._given is None:
                 client.close()
@@ -267,4 +276,4 @@ def _setting(keys: tuple[str, ...], fields: Mapping[str, Any]) -> dict[str, Any]
 def _classify(error: Mapping[str, Any]) -> Exception:
     """A row's error: whether it may pass, or the row is at fault."""
     text = f"MongoDB {error.get('code')}: {error.get('errmsg', 'refused')}"
-    return PipelineError(text) if error.get("code") in _PASSING else ItemError(text)
+    return UnavailableError(text) if error.get("code") in _PASSING else ItemError(text)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from netspy.errors import MissingExtraError, PipelineError
+from netspy.pipelines.arrow.folder import parts_of, types_of
 from netspy.pipelines.arrow.segment import Say, Segment, take_over, with_logs
-from netspy.pipelines.arrow.types import arrow_type, kind_from_arrow, merge
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.local.filenames import file_stem
 from netspy.pipelines.values import as_sheet
@@ -26,20 +26,13 @@ def schema_of(folder: str | Path) -> Any:
     that of all. Raises FileNotFoundError when there is no file yet.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    types: dict[str, Any] = {}
-    paths = sorted(Path(folder).glob("part-*.parquet"))
-    if not paths:
+    parts = parts_of(Path(folder))
+    if not parts:
         raise FileNotFoundError(
             f"{folder} has no finished Parquet file; does the crawl that writes it still run?"
         )
-    for path in paths:
-        for field in pq.read_schema(path):
-            known = types.setdefault(field.name, field.type)
-            if known != field.type:
-                types[field.name] = arrow_type(merge(kind_from_arrow(known), kind_from_arrow(field.type)))
-    return pa.schema(list(types.items()))
+    return pa.schema([(name, found) for name, (found, _) in types_of(parts).items()])
 
 
 class ParquetPipeline(BasePipeline):
@@ -84,7 +77,7 @@ class ParquetPipeline(BasePipeline):
         for folder in sorted({log.parent for log in self._root.glob("*/_part-*.rows")}):
             for target in with_logs(folder):
                 try:
-                    take_over(target, self._declared(tables.get(folder.name, "")))
+                    take_over(target, self._declared(tables.get(folder.name, "")), self._say)
                 except (OSError, ValueError, self._pa.ArrowException) as error:
                     self._say(
                         f"{target} can't be finished from the log of a crashed process beside it: {error}"
@@ -128,6 +121,11 @@ class ParquetPipeline(BasePipeline):
 
     def _segment(self, table: str) -> tuple[Segment, float]:
         found = self._open.get(table)
+        if found is not None and found[0].is_gone:
+            self._full.append(self._open.pop(table)[0])
+            if error := self._finish():
+                raise error
+            found = None
         if found is None:
             folder = self._root / file_stem(table)
             moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")

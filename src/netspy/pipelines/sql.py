@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from netspy.errors import ConfigError, ItemError, PipelineError, RowsFailedError
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.errors import UnavailableError
+from netspy.pipelines.errors import UnavailableError, UnusableError
 from netspy.pipelines.relational.lossy import lossy_column
 from netspy.pipelines.relational.plan import Shape, by_key, chars, chunks, in_order, packet_bytes, repeats
 from netspy.pipelines.relational.rows import bound_rows
@@ -16,6 +16,7 @@ from netspy.sqlio import errors as sql_errors
 from netspy.sqlio.address import read_url
 from netspy.sqlio.dialects import dialect_of
 from netspy.sqlio.engine import make_engine, need_driver
+from netspy.sqlio.sqlite_file import why_unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,7 +106,9 @@ class SqlPipeline(BasePipeline):
         return self.address().shown
 
     def open(self) -> None:
-        """Connect. Raises ConfigError for a wrong address, SqlTroubleError when the server can't be reached."""
+        """Connect. Raises ConfigError for a wrong address, UnusableError for a wrong password, a database that isn't there or
+        a file that is none, SqlTroubleError when the server can't be reached.
+        """
         self.close()
         address = self.address()
         engine = make_engine(address, pool_size=self.connections())
@@ -117,10 +120,13 @@ class SqlPipeline(BasePipeline):
                     self._packet = int(connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one())
         except Exception as error:
             engine.dispose()
+            if sql_errors.login_error(error):
+                raise UnusableError(f"{address.shown}: {sql_errors.one_line(error)}") from None
             self._raise(error, f"{address.shown}: ")
         self._engine = engine
         self._tables = Tables(engine, self._dialect, self.settings)
         self._keys: dict[str, tuple[str, ...]] = {}
+        self._left_alone: dict[str, int] = {}
         self._told: set[tuple[str, str]] = (
             set()
         )  # columns that drop a part of a value, and of which that was said
@@ -139,16 +145,18 @@ class SqlPipeline(BasePipeline):
         columns, rows = as_sheet(table, items)
         key = self.conflict_target() or self._keys.get(table, ())
         target, shapes, failed = self._prepare(table, columns, rows, key)
-        into = _Into(target, self.on_conflict(), self._check_key(target, key))
+        into = _Into(target, self.on_conflict(), self._check_key(target, key, shapes))
         shapes = _arrange(shapes, target, into.key or next(iter(target.keys), ()), target.keys)
         for shape in shapes:
             self._too_big(shape, failed)
 
+        left: list[int] = []
+
         def store(connection: Connection) -> None:
-            for shape in shapes:
-                self._insert(connection, into, shape)
+            left[:] = [self._insert(connection, into, shape) for shape in shapes]
 
         self._transaction(store)
+        self._note_left_alone(target, sum(left))
         if failed:
             raise RowsFailedError(failed)
         return True
@@ -194,6 +202,10 @@ class SqlPipeline(BasePipeline):
 
     def close(self) -> None:
         """Close the connections."""
+        for table, number in getattr(self, "_left_alone", {}).items():
+            self.logger.info(
+                "table {!r}: {} row(s) were there already and stayed as they were", table, number
+            )
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
@@ -244,7 +256,30 @@ class SqlPipeline(BasePipeline):
         except Exception as error:
             self._raise(error)
 
-    def _check_key(self, target: Table, key: tuple[str, ...]) -> tuple[str, ...] | None:
+    def _say_nulls(self, target: Table, key: tuple[str, ...], shapes: Sequence[Shape]) -> None:
+        """Tell once that rows with a NULL in their key are not kept unique."""
+        if any(set(key) == set(one) for one in target.null_keys):
+            return
+        for name in key:
+            column = target.column(name)
+            if column is None or not column.nullable:
+                continue
+            for shape in shapes:
+                at = shape.columns.index(name) if name in shape.columns else None
+                lacks = (
+                    not column.filled if at is None else any(line.values[at] is None for line in shape.lines)
+                )
+                if lacks and shape.lines:
+                    self._tables.say_once(
+                        (target.name, "nulls", *key),
+                        f"table {target.name!r}: a row has no {name!r}, a part of its key {list(key)}. A NULL equals nothing, so "
+                        "such a row is always new, and one that is delivered twice is there twice",
+                    )
+                    return
+
+    def _check_key(
+        self, target: Table, key: tuple[str, ...], shapes: Sequence[Shape]
+    ) -> tuple[str, ...] | None:
         """The columns of `key` when the table keeps them unique, else None, which is told once."""
         if not key:
             return None
@@ -254,9 +289,11 @@ class SqlPipeline(BasePipeline):
             if any(column is not None and column.folds for column in found):
                 self._tables.say_once(
                     (target.name, "folds", *key),
-                    f"table {target.name!r} takes keys {list(key)} for equal that differ only in case (its collation is a "
-                    "_ci one): of such rows one is kept; give the columns a _bin collation if they are different",
+                    f"table {target.name!r} takes keys {list(key)} for equal that differ only in case, accents or the like "
+                    "(by the collation of its columns): of such rows one is kept; give the columns a binary collation if they "
+                    "are different",
                 )
+            self._say_nulls(target, names, shapes)
             return names
         if self.conflict_target():
             raise ItemError(
@@ -283,22 +320,54 @@ class SqlPipeline(BasePipeline):
                     f"the row takes {size:,} bytes, over the server's max_allowed_packet of {self._packet:,}"
                 )
 
-    def _insert(self, connection: Connection, into: _Into, shape: Shape) -> None:
+    def _insert(self, connection: Connection, into: _Into, shape: Shape) -> int:
+        """Write the rows; how many were left out because the table has them, where nothing is done about these."""
         dialect, columns = self._dialect, shape.columns
         if not shape.lines:
-            return
+            return 0
         by = self._conflict(into, columns)
         tail = "" if by is None else dialect.on_conflict(columns, by, into.action)
         name = dialect.quote(into.table.name)
         if dialect.kind != "mysql":
             # One prepared statement; psycopg sends its rows without waiting for each answer.
             sql = dialect.insert(name, columns) + tail
-            connection.exec_driver_sql(sql, [line.values for line in shape.lines])
-            return
+            done = connection.exec_driver_sql(sql, [line.values for line in shape.lines])
+            counts = into.action == "nothing" and done.rowcount >= 0
+            return max(0, len(shape.lines) - done.rowcount) if counts else 0
+        known = 0
         limit = min(_MAX_CHARS, self._packet // 5)
         for rows in chunks(shape, max_rows=_MAX_ROWS, max_chars=limit):
+            if into.action == "nothing":
+                known += self._known(connection, into, columns, rows)
             sql = dialect.insert(name, columns, len(rows)) + tail
             connection.exec_driver_sql(sql, tuple(value for row in rows for value in row))
+        return known
+
+    def _known(
+        self, connection: Connection, into: _Into, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> int:
+        """How many of the rows the table has by their key. MySQL itself doesn't tell it of an INSERT that changes nothing."""
+        key = into.key or next((key for key in into.table.keys if set(key) <= set(columns)), None)
+        if not key:
+            return 0
+        dialect = self._dialect
+        at = [columns.index(name) for name in key]
+        one = f"({', '.join([dialect.mark] * len(key))})"
+        names = ", ".join(map(dialect.quote, key))
+        many = ", ".join([one] * len(rows))
+        sql = f"SELECT COUNT(*) FROM {dialect.quote(into.table.name)} WHERE ({names}) IN ({many})"  # noqa: S608 (quoted)
+        return int(connection.exec_driver_sql(sql, tuple(row[n] for row in rows for n in at)).scalar_one())
+
+    def _note_left_alone(self, table: Table, number: int) -> None:
+        if not number:
+            return
+        self._left_alone[table.name] = self._left_alone.get(table.name, 0) + number
+        if self._left_alone[table.name] == number:
+            self.logger.warning(
+                "table {!r}: {} row(s) are there already and stay as they are (conflicts do nothing, by the settings); "
+                "further ones are counted and told at the end",
+                table.name, number,
+            )  # fmt: skip
 
     def _conflict(self, into: _Into, columns: Sequence[str]) -> tuple[str, ...] | None:
         """The key that says that a row of these columns is there; empty: any key of the table; None: there is none."""
@@ -306,7 +375,8 @@ class SqlPipeline(BasePipeline):
             return None
         if into.key:
             return into.key
-        if self._dialect.kind == "mysql" or into.action == "nothing":
+        any_key = into.action == "nothing" and not into.table.deferred
+        if self._dialect.kind == "mysql" or any_key:
             return ()
         return next((key for key in into.table.keys if set(key) <= set(columns)), None)
 
@@ -324,6 +394,11 @@ class SqlPipeline(BasePipeline):
         if isinstance(error, ConfigError | PipelineError | ItemError):
             raise error
         line = sql_errors.one_line(error)
+        address = self.address()
+        if address.kind == "sqlite" and (
+            why := why_unusable(address.database, sql_errors.driver_error(error))
+        ):
+            raise UnusableError(why) from None
         if sql_errors.locked(error):
             raise UnavailableError(f"{where}{line}") from None  # fewer rows would wait as long
         away = sql_errors.login_error(error) or (
@@ -344,12 +419,12 @@ class SqlPipeline(BasePipeline):
 def _arrange(
     shapes: list[Shape], table: Table, key: Sequence[str], unique: Sequence[Sequence[str]]
 ) -> list[Shape]:
-    """The rows as they came where a later one may meet an earlier one, else by their key.
+    """The rows as they came where a later one may be an earlier one to the database, else by their key.
 
-    A table that counts its rows counts them as they came, and SQLite locks no rows.
+    A table that counts its rows counts them as they came. SQLite locks no rows, and converts values as it likes.
     """
-    if repeats(shapes, unique):
+    if table.kind == "sqlite" or repeats(shapes, table, unique):
         return in_order(shapes)
-    if not key or table.kind == "sqlite" or any(column.counter for column in table.columns.values()):
+    if not key or any(column.counter for column in table.columns.values()):
         return shapes
-    return [by_key(shape, key) for shape in shapes]
+    return [by_key(shape, table, key) for shape in shapes]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspy.errors import ItemError
 from netspy.pipelines.base import BasePipeline
+from netspy.pipelines.errors import UnusableError
 from netspy.pipelines.relational.sqlite_schema import (
     OWN_MARK,
     Column,
@@ -28,7 +29,7 @@ from netspy.pipelines.relational.sqlite_schema import (
     would_change,
 )
 from netspy.pipelines.values import as_sheet
-from netspy.sqlio.sqlite_file import connect
+from netspy.sqlio.sqlite_file import connect, has_other_collation, why_unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,11 +43,9 @@ _PASSING = frozenset(
         sqlite3.SQLITE_NOMEM,
         sqlite3.SQLITE_READONLY,
         sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_PROTOCOL,
-        sqlite3.SQLITE_NOTADB,
     }
 )
 
@@ -85,8 +84,9 @@ class SqlitePipeline(BasePipeline):
         return self.path or Path(self.settings.SQLITE_PATH)
 
     def open(self) -> None:
-        """Connect, making the folder and the file. Raises OSError, sqlite3.Error."""
+        """Connect, making the folder and the file. Raises OSError, sqlite3.Error, UnusableError (no database, a folder)."""
         self._keys: dict[str, tuple[str, ...]] = {}
+        self._told_null: set[str] = set()
         self._forget()
         self._connect()
 
@@ -109,6 +109,7 @@ class SqlitePipeline(BasePipeline):
             keys = [target.columns[fold(k)].name for k in unique]
             if keys and fold(table) not in self._indexed:
                 self._index(db, target, keys)
+            self._say_null(target, unique, rows)
             for shape, same in groupby(rows, key=tuple):
                 found = _columns(target, shape)
                 values = [_parameters(target, found, row.values()) for row in same]
@@ -153,6 +154,23 @@ class SqlitePipeline(BasePipeline):
             self._db.close()
             self._db = None
 
+    def _say_null(self, target: Table, key: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+        """Tell once for each table that rows with a NULL in their key are not kept unique."""
+        if fold(target.name) in self._told_null:
+            return
+        lacking = next((name for name in key for row in rows if row.get(name) is None), None)
+        if lacking is not None:
+            self._told_null.add(fold(target.name))
+            from loguru import logger
+
+            logger.warning(
+                "SQLite table {}: a row has no {!r}, a part of its key {}. A NULL equals nothing, so such a row is always new, "
+                "and one that is delivered twice is there twice",
+                target.name,
+                lacking,
+                list(key),
+            )
+
     # connection
 
     def _forget(self) -> None:
@@ -165,7 +183,11 @@ class SqlitePipeline(BasePipeline):
         self._forget()
         path = self._file_path
         path.parent.mkdir(parents=True, exist_ok=True)
-        db = connect(path, _BUSY_S)
+        try:
+            db = connect(path, _BUSY_S)
+        except sqlite3.Error as error:
+            self._check_file(error)
+            raise
         try:
             # Remaking a table must not stumble over the views that the user has on it.
             db.execute("PRAGMA legacy_alter_table=ON")
@@ -175,6 +197,11 @@ class SqlitePipeline(BasePipeline):
             raise
         self._db = db
         return db
+
+    def _check_file(self, error: BaseException) -> None:
+        """Raises UnusableError when the error says that no waiting for the file helps."""
+        if isinstance(error, sqlite3.Error) and (why := why_unusable(self._file_path, error)):
+            raise UnusableError(why) from error
 
     def _connection(self) -> sqlite3.Connection:
         """The connection; a new one when the file was moved or deleted, since rows would go to the lost
@@ -202,6 +229,7 @@ class SqlitePipeline(BasePipeline):
             if db.in_transaction:
                 with suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
+            self._check_file(error)
             if (
                 isinstance(error, sqlite3.Error)
                 and getattr(error, "sqlite_errorcode", 1) & 0xFF not in _PASSING
@@ -305,11 +333,13 @@ class SqlitePipeline(BasePipeline):
         if {fold(n) for (n,) in primary} == wanted:
             return
         uniques = db.execute(
-            'SELECT name FROM pragma_index_list(?) WHERE "unique" AND NOT partial', (table.name,)
+            "SELECT l.name, i.sql, t.sql FROM pragma_index_list(?) l JOIN sqlite_master i ON i.name = l.name "
+            'JOIN sqlite_master t ON t.name = i.tbl_name WHERE l."unique" AND NOT l.partial',
+            (table.name,),
         ).fetchall()
-        for (index,) in uniques:
+        for index, index_sql, table_sql in uniques:
             parts = db.execute("SELECT name FROM pragma_index_info(?)", (index,)).fetchall()
-            if {fold(n or "") for (n,) in parts} == wanted:
+            if {fold(n or "") for (n,) in parts} == wanted and not has_other_collation(index_sql, table_sql):
                 return
         digest = hashlib.blake2b("\0".join([table.name, *keys]).encode("utf-8"), digest_size=6).hexdigest()
         try:

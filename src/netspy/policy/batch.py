@@ -96,8 +96,10 @@ class Schedule:
         elif previous is None:
             date = now
         else:
-            missed = max(1, int((now - previous) / timedelta(seconds=self.every_s)))
+            missed = max(1, int((now - previous).total_seconds() / self.every_s))
             date = previous + timedelta(seconds=self.every_s * missed)
+            if date > now and missed > 1:  # by a microsecond that the division lost
+                date = previous + timedelta(seconds=self.every_s * (missed - 1))
         return date.replace(microsecond=0)
 
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from netspy.settings import without_passwords
-
-HIDDEN = "***"
+from netspy.settings import HIDDEN, without_passwords
 
 _secret_name = re.compile(
     r"passw|passphrase|secret|token|api[-_]?key|private[-_]?key|credential|authorization|^auth$|cookie|session|webhook",
     re.IGNORECASE,
 ).search
-_parameter = re.compile(
-    r"(?i)(?<![\w-])((?:\w+[-_])?(?:password|passwd|secret|token|api[-_]?key)=)[^&;\s\"'<>]+"
-).sub
 
 
 def is_secret_name(name: str) -> bool:
@@ -32,7 +27,7 @@ def mask(value: Any, name: str = "") -> Any:
     if name and value and is_secret_name(name):
         return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
     if isinstance(value, str):
-        return _parameter(rf"\1{HIDDEN}", without_passwords(value))
+        return without_passwords(value)
     if isinstance(value, dict):
         return {key: mask(inner, str(key)) for key, inner in value.items()}
     if isinstance(value, list | tuple):

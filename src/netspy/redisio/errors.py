@@ -180,3 +180,12 @@ def _tls_remedy(text: str) -> str:
         "the server wants a certificate of this program that it accepts: "
         "…?ssl_certfile=/path/to/client.pem&ssl_keyfile=/path/to/client.key"
     )
+
+
+def foreign_lock(key: str, value: str) -> str:
+    """What to say of a lock whose value netspy did not write."""
+    other = ", as the other package of this name does" if value == "1" else ""
+    return (
+        f"Redis key {key} has the value {value[:40]!r}, which netspy did not write{other}; clear the job with "
+        "`netspy reset`, or choose another redis_key or REDIS_KEY_PREFIX"
+    )

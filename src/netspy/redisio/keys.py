@@ -296,6 +296,15 @@ class DedupKeys:
         """The exact set."""
         return f"{self.base}:set"
 
+    def types(self) -> list[tuple[str, str]]:
+        """Layout, count, set and layers, each with its type."""
+        return [
+            (self.layout, "hash"),
+            (self.count, "string"),
+            (self.exact, "set"),
+            *((name, "string") for name in self.bloom),
+        ]
+
     def all(self, known_layers: int = 16) -> list[str]:
         """Every key that can exist, also of layers that an earlier setting allowed."""
         layers = max(self.max_layers, known_layers)
@@ -328,6 +337,14 @@ class BatchNames:
     def all(self) -> list[str]:
         """Every one of them."""
         return [*task_list(self.pending), self.done, self.lock, self.master, self.progress]
+
+
+def batch_types(ns: str) -> list[tuple[str, str]]:
+    """The keys of BatchNames, each with its type."""
+    names = BatchNames(ns)
+    lists = zip(task_list(names.pending), ("list", "zset", "hash", "list"), strict=True)
+    strings = ((name, "string") for name in (names.done, names.lock, names.progress))
+    return [*lists, *strings, (names.master, "hash")]
 
 
 class RunKeys:

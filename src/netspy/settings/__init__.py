@@ -17,13 +17,14 @@ from netspy.settings.loading import (
     read_project,
     set_script,
 )
-from netspy.settings.passwords import display_value, hide_password, is_secret, without_passwords
+from netspy.settings.passwords import HIDDEN, display_value, hide_password, is_secret, without_passwords
 from netspy.settings.values import base_type, check_value, from_text, is_path, meta, type_name
 
 __all__ = [
     "COMMAND_LINE",
     "DEFAULT_ORIGIN",
     "FIELDS",
+    "HIDDEN",
     "LEGACY",
     "NOT_BUILT",
     "Loaded",

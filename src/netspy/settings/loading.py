@@ -18,6 +18,7 @@ from msgspec import Struct
 from netspy.errors import ConfigError
 from netspy.logger import get_logger
 from netspy.settings.declared import FIELDS, LEGACY, NOT_BUILT, Settings
+from netspy.settings.passwords import display_value
 from netspy.settings.values import NO, check_value, from_text
 
 DEFAULT_ORIGIN = "default"
@@ -151,7 +152,7 @@ class _Layers:
         elif name in NOT_BUILT:
             on = value if not isinstance(value, str) else value.strip().lower() not in NO | {""}
             if on:
-                raise ConfigError(f"{origin}: {name}={value!r}: {NOT_BUILT[name]}")
+                raise ConfigError(f"{origin}: {name}={display_value(name, value)}: {NOT_BUILT[name]}")
         elif name in LEGACY:
             self._warnings.append(f"{origin}: {name} is accepted and has no effect in netspy")
         else:

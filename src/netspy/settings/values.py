@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from netspy.errors import ConfigError
 from netspy.settings.declared import FIELDS
-from netspy.settings.passwords import is_secret
+from netspy.settings.passwords import display_value
 
 
 def base_type(name: str) -> Any:
@@ -67,13 +67,15 @@ def from_text(name: str, text: str, origin: str) -> Any:
             return True
         if low in NO:
             return False
-        raise ConfigError(f"{origin}: {name}={text!r} is not a yes or no; write true or false")
+        raise ConfigError(
+            f"{origin}: {name}={display_value(name, text)} is not a yes or no; write true or false"
+        )
     if kind in (int, float):
         try:
             return kind(text.strip().replace("_", ""))
         except ValueError:
             raise ConfigError(
-                f"{origin}: {name}={text!r} is not {'a whole number' if kind is int else 'a number'}"
+                f"{origin}: {name}={display_value(name, text)} is not {'a whole number' if kind is int else 'a number'}"
             ) from None
     if get_origin(kind) is list or kind is dict or get_origin(kind) is dict:
         stripped = text.strip()
@@ -81,7 +83,9 @@ def from_text(name: str, text: str, origin: str) -> Any:
             try:
                 return json.loads(stripped)
             except json.JSONDecodeError as error:
-                raise ConfigError(f"{origin}: {name}={text!r} is not JSON ({error})") from None
+                raise ConfigError(
+                    f"{origin}: {name}={display_value(name, text)} is not JSON ({error})"
+                ) from None
         parts = [part.strip() for part in stripped.split(",") if part.strip()]
         return [int(p) if p.lstrip("-").isdigit() and int in get_args(kind) else p for p in parts]
     return text
@@ -100,7 +104,7 @@ def check_value(name: str, value: Any, origin: str) -> Any:
     try:
         return msgspec.convert(value, FIELDS[name], strict=True)
     except msgspec.ValidationError as error:
-        shown = "***" if is_secret(name) else repr(value)
+        shown = display_value(name, value)
         raise ConfigError(
             f"{origin}: {name}={shown} is wrong: {str(error).lower()}; it is of type {type_name(name)}"
         ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from netspy.engine.page.actions import Action, current, reports
+from netspy.engine.page.actions import Action, current
 from netspy.errors import SpiderError
 from netspy.messages.item import snake_case
 from netspy.messages.request import Request
@@ -92,17 +92,14 @@ class BatchSpider(Spider):
     def update_task(self, task_id: Any, *, ok: bool = True) -> None:
         """Report a task's end: done, or with `ok=False` failed for good.
 
-        In a callback: done is written when all items of this page are stored, failed at once. Elsewhere at once, in the
-        calling thread. Raises SpiderError there for an id that the task table doesn't have.
+        In a callback, or in task_requests: done is written when all items that it yields are stored, failed at once.
+        Elsewhere at once, in the calling thread. Raises SpiderError there for an id that the task table doesn't have.
         """
         page = current.get()
         if page is None:
             from netspy.assembly.batch import mark_now
 
             mark_now(self, task_id, ok=ok)
-            noted = reports.get()
-            if noted is not None:
-                noted.append(task_id)
             return
         page.reported = True
         self._report(page, page.task, task_id, ok=ok)

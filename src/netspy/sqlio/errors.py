@@ -41,6 +41,9 @@ _MYSQL_SETUP = frozenset(
 
 _MYSQL_PRIVILEGES = frozenset({1095, 1142, 1143, 1227, 1370})
 
+_MYSQL_LOST = frozenset({1158, 1159, 1160, 1161, 1927, 2006, 2013, 2014, 2055, 4031})
+_PG_LOST = frozenset({"57P01", "57P02"})
+
 _PG_TRANSIENT_CLASSES = ("08", "53", "57", "58")
 _PG_TRANSIENT = frozenset({"40001", "40003", "40P01", "55P03", "55006", "25006", "25P03", "0A000"})
 _PG_NOT_TRANSIENT = frozenset({"57P04"})  # the database was dropped
@@ -61,12 +64,10 @@ _SQLITE_TRANSIENT = frozenset(
         sqlite3.SQLITE_READONLY,
         sqlite3.SQLITE_INTERRUPT,
         sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_PROTOCOL,
         sqlite3.SQLITE_SCHEMA,
-        sqlite3.SQLITE_NOTADB,
     }
 )
 _SQLITE_DATA = frozenset(
@@ -167,6 +168,21 @@ def locked(error: BaseException) -> bool:
     if isinstance(inner, sqlite3.Error):
         return isinstance(code, int) and code & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
     return code in _LOCKS
+
+
+def connection_lost(error: BaseException) -> bool:
+    """Whether the connection broke while the statement was under way."""
+    inner = driver_error(error)
+    code = error_code(inner)
+    if isinstance(inner, sqlite3.Error):
+        return False
+    if isinstance(code, int):
+        return code in _MYSQL_LOST
+    return (
+        code.startswith("08") or code in _PG_LOST
+        if code
+        else _has_name(inner, "OperationalError", "InterfaceError")
+    )
 
 
 def login_error(error: BaseException) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from netspy.sqlio.sqlite_file import has_other_collation
+
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
@@ -35,8 +37,8 @@ _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 class Column(NamedTuple):
     """One column. `declared` is the server's word for its type; `filled` means that the server gives a value where a
     row has none (a default, a counter, a generated column). `length`: the most characters, of a VARCHAR and the like.
-    `element`: what an array consists of. `folds`: texts that differ only in case, or the like, are equal there. `scale`: the
-    most digits behind the point; None: any number.
+    `element`: what an array consists of. `folds`: texts that differ may be equal there (in case, accents and the like), by
+    the rules of `collation`. `scale`: the most digits behind the point; None: any number.
     """
 
     name: str
@@ -49,16 +51,23 @@ class Column(NamedTuple):
     element: Column | None = None
     folds: bool = False
     scale: int | None = None
+    collation: str = ""
 
 
 class Table(NamedTuple):
-    """A table or view. `primary` and `uniques` are the keys: each a tuple of column names."""
+    """A table or view. `primary` and `uniques` are the keys: each a tuple of column names.
+
+    `null_keys`: those of them in which one NULL equals another. `deferred`: the table has a unique constraint that is
+    checked later; it is no key, and an INSERT that goes by any key of the table fails because of it.
+    """
 
     name: str
     columns: dict[str, Column]
     primary: tuple[str, ...] = ()
     uniques: tuple[tuple[str, ...], ...] = ()
     kind: Kind = "postgresql"
+    null_keys: tuple[tuple[str, ...], ...] = ()
+    deferred: bool = False
 
     @property
     def keys(self) -> tuple[tuple[str, ...], ...]:
@@ -107,6 +116,9 @@ def reflect(connection: Connection, dialect: Dialect, name: str) -> Table | None
         indexes = inspector.get_indexes(name)
     except NoSuchTableError:
         return None
+    folding, late, nulls_equal = _postgres_more(connection, dialect, name)
+    if inspector.get_pk_constraint(name)["name"] in late:
+        primary = ()
     columns = {}
     for column in found:
         columns[column["name"]] = Column(
@@ -118,16 +130,52 @@ def reflect(connection: Connection, dialect: Dialect, name: str) -> Table | None
             column.get("autoincrement") is True or bool(column.get("identity")),
             _length(column["type"]),
             _element(column["type"], connection),
+            folds=column["name"] in folding,
             scale=_scale(column["type"]),
         )
     uniques = []
+    null_keys = []
     for index in indexes:
         parts = tuple(part for part in index["column_names"] if part is not None)
         options: dict[str, Any] = dict(index.get("dialect_options") or {})
-        whole = len(parts) == len(index["column_names"]) and not options.get("postgresql_where")
-        if index["unique"] and whole and parts != primary:
+        whole = len(parts) == len(index["column_names"]) and options.get("postgresql_where") is None
+        if index["unique"] and whole and parts != primary and index["name"] not in late:
             uniques.append(parts)
-    return Table(name, columns, primary, tuple(dict.fromkeys(uniques)))
+            if index["name"] in nulls_equal:
+                null_keys.append(parts)
+    return Table(
+        name,
+        columns,
+        primary,
+        tuple(dict.fromkeys(uniques)),
+        null_keys=tuple(null_keys),
+        deferred=bool(late),
+    )
+
+
+def _postgres_more(
+    connection: Connection, dialect: Dialect, name: str
+) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """What SQLAlchemy doesn't tell: columns in which different texts may be equal; unique indexes that are checked later or
+    not at all; and those in which NULLs are equal.
+    """
+    quoted = '"' + name.replace('"', '""') + '"'
+    apart = "co.collisdeterministic" if dialect.version >= (12,) else "true"
+    columns = connection.exec_driver_sql(
+        "SELECT a.attname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "  # noqa: S608 (no values in it)
+        "LEFT JOIN pg_type b ON b.oid = t.typbasetype LEFT JOIN pg_collation co ON co.oid = a.attcollation "
+        "WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 "
+        f"AND ('citext' IN (t.typname, b.typname) OR NOT coalesce({apart}, true))",
+        (quoted,),
+    ).scalars()
+    nulls = "i.indnullsnotdistinct" if dialect.version >= (15,) else "false"
+    indexes = connection.exec_driver_sql(
+        f"SELECT c.relname, i.indimmediate AND i.indisvalid, {nulls} FROM pg_index i "  # noqa: S608 (no values in it)
+        "JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indisunique AND i.indrelid = to_regclass(%s)",
+        (quoted,),
+    ).all()
+    late = frozenset(index for index, usable, _ in indexes if not usable)
+    return frozenset(columns), late, frozenset(index for index, _, equal in indexes if equal)
 
 
 def _length(kind: Any) -> int | None:
@@ -245,8 +293,9 @@ def _mysql(connection: Connection, dialect: Dialect, name: str) -> Table | None:
             made or default not in {None, "NULL"},  # MariaDB gives the expression, MySQL no row value
             counter,
             length if kind.lower() in {"char", "varchar"} else None,
-            folds="_ci" in (collation or ""),
+            folds=bool(collation) and not collation.endswith(("_bin", "binary")),
             scale=int(scale) if holds == "decimal" else None,
+            collation=collation or "",
         )
     keys: dict[str, list[tuple[str, Any]]] = {}
     for index, column, part in connection.exec_driver_sql(
@@ -299,12 +348,14 @@ def _sqlite(connection: Connection, name: str) -> Table | None:
         if place:
             primary.append((place, column))
     indexes = connection.exec_driver_sql(
-        "SELECT name FROM pragma_index_list(?) WHERE \"unique\" AND NOT partial AND origin <> 'pk'", (found,)
+        "SELECT l.name, i.sql, t.sql FROM pragma_index_list(?) l JOIN sqlite_master i ON i.name = l.name "
+        "JOIN sqlite_master t ON t.name = i.tbl_name WHERE l.\"unique\" AND NOT l.partial AND l.origin <> 'pk'",
+        (found,),
     ).all()
     uniques = []
-    for (index,) in indexes:
+    for index, index_sql, table_sql in indexes:
         parts = connection.exec_driver_sql("SELECT name FROM pragma_index_info(?)", (index,)).scalars().all()
-        if None not in parts:
+        if None not in parts and not has_other_collation(index_sql, table_sql):
             uniques.append(tuple(parts))
     return Table(found, columns, tuple(c for _, c in sorted(primary)), tuple(uniques), "sqlite")
 

@@ -11,14 +11,16 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import secrets
 import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from netspy.errors import SerializationError, StoreUnavailableError
+from netspy.errors import ConfigError, SerializationError, StoreUnavailableError
 from netspy.messages import codec
-from netspy.redisio.keys import RunKeys
+from netspy.redisio.errors import foreign_lock
+from netspy.redisio.keys import RunKeys, batch_types
 from netspy.redisio.link import AsyncLink, StoreFullError
 from netspy.redisio.scripts import Arg, Call, load
 from netspy.tasks.master_lock import Holder, NotMasterError, read_holder
@@ -34,6 +36,12 @@ DONE_MARK_S = 86_400
 _PAGE = 1000
 _FULL_PAUSE_S = 1.0
 _CALL_BYTES = 2_000_000
+_LOCK = re.compile(r"[0-9a-f]{16} \d+ \S+")  # of acquire in lua/master.lua
+
+
+def text_of(value: Any) -> str:
+    """What Redis answered, as text."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 class BatchKeys:
@@ -102,9 +110,19 @@ class BatchQueue:
         self._stop = asyncio.Event()
 
     async def open(self) -> None:
-        """Connect. Raises ConfigError, StoreUnavailableError."""
+        """Connect, and look at the keys. Raises ConfigError, StoreUnavailableError."""
         timeout = max(0.05, self._settings.REDIS_START_TIMEOUT)
-        await self.link.ask(lambda: self.link.client.get(self.keys.lock), timeout_s=timeout)
+        await self.link.ask(self._check, timeout_s=timeout)
+
+    async def _check(self) -> None:
+        for key, wanted in batch_types(self.run_keys.ns):
+            found = text_of(await self.link.client.type(key))
+            if found not in {wanted, "none"}:
+                raise ConfigError(
+                    f"Redis key {key} belongs to another program (it is a {found}, not a {wanted}); choose another redis_key "
+                    "or REDIS_KEY_PREFIX, or delete it"
+                )
+        await check_lock(self.link, self.keys)
 
     async def _run(self, what: str, *args: Arg, keys: Sequence[str] = ()) -> list[Any]:
         call = Call(
@@ -112,7 +130,10 @@ class BatchQueue:
         )
         reply = await self._when_there_is_room(call)
         if not reply[0]:
-            raise NotMasterError(reply[1].decode("utf-8", "replace"), max(0, int(reply[2])) / 1000)
+            holder = text_of(reply[1])
+            if holder and not _LOCK.match(holder):
+                raise ConfigError(foreign_lock(self.keys.lock, holder))
+            raise NotMasterError(holder, max(0, int(reply[2])) / 1000)
         return reply
 
     async def _when_there_is_room(self, call: Call) -> list[Any]:
@@ -243,6 +264,13 @@ def _ids(tokens: Any, batch: int) -> list[Any]:
         if of == batch:
             found.append(task_id)
     return found
+
+
+async def check_lock(link: AsyncLink, keys: BatchKeys) -> None:
+    """Raises ConfigError for a master lock that netspy did not write."""
+    text: Any = await link.client.get(keys.lock)
+    if text is not None and not _LOCK.match(text_of(text)):
+        raise ConfigError(foreign_lock(keys.lock, text_of(text)))
 
 
 async def master_holder(link: AsyncLink, keys: BatchKeys) -> Holder | None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from netspy.downloader import cookies
@@ -64,6 +67,76 @@ def test_no_cookie_for_a_shared_suffix(jar: CookieJar, host: str, domain: str) -
     assert put(jar, f"a=1; Domain={domain}", host=host) == {}
     put(jar, f"b=2; Domain={host}", host=host)
     assert sent(jar, host) == "b=2"
+
+
+@pytest.mark.parametrize(
+    ("host", "domain", "neighbour"),
+    [
+        ("evil.github.io", "github.io", "victim.github.io"),
+        ("a.shop.ne.jp", "ne.jp", "b.other.ne.jp"),
+        ("a.blogspot.com", ".blogspot.com", "b.blogspot.com"),
+        ("x.k12.ca.us", "k12.ca.us", "y.k12.ca.us"),
+        ("a.kawasaki.jp", "kawasaki.jp", "b.kawasaki.jp"),
+        ("b.ck", "ck", "c.ck"),
+        ("a.compute.amazonaws.com", "Compute.AmazonAWS.com", "b.compute.amazonaws.com"),
+        ("a.com.", "com.", "b.com."),
+        ("a.github.io.", "github.io.", "b.github.io."),
+        ("shop.xn--55qx5d.cn", "xn--55qx5d.cn", "other.xn--55qx5d.cn"),
+        ("a.xn--p1ai", "xn--p1ai", "b.xn--p1ai"),
+        ("a.intranet", "intranet", "b.intranet"),
+        ("a..com", ".com", "b..com"),
+        ("x.a..com", "..com", "y..com"),
+    ],
+)
+def test_neighbours_under_one_public_suffix_share_no_cookie_hp_15(
+    jar: CookieJar, host: str, domain: str, neighbour: str
+) -> None:
+    """case HP-15; S4: com. as well, of a host that ends in a dot."""
+    assert put(jar, f"a=1; Domain={domain}", host=host) == {}
+    assert sent(jar, neighbour) == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "domain", "sibling"),
+    [
+        ("www.net.de", "net.de", "shop.net.de"),
+        ("a.or.fr", "or.fr", "b.or.fr"),
+        ("x.city.kawasaki.jp", "city.kawasaki.jp", "y.city.kawasaki.jp"),
+        ("a.www.ck", "www.ck", "b.www.ck"),
+        ("x.evil.github.io", "evil.github.io", "y.evil.github.io"),
+        ("a.shop.xn--55qx5d.cn", "shop.xn--55qx5d.cn", "b.shop.xn--55qx5d.cn"),
+        ("a.crawl.intranet", "crawl.intranet", "b.crawl.intranet"),
+        ("a.example.com.", "example.com.", "b.example.com."),
+    ],
+)
+def test_one_owners_hosts_share_their_cookie_hp_15(
+    jar: CookieJar, host: str, domain: str, sibling: str
+) -> None:
+    """case HP-15: net.de is no public suffix, though its first label is a category."""
+    put(jar, f"a=1; Domain={domain}", host=host)
+    assert sent(jar, sibling) == "a=1"
+
+
+def test_the_list_is_not_read_where_no_cookie_names_a_domain() -> None:
+    code = (
+        "import sys\nfrom netspy.downloader.cookies import CookieJar\njar = CookieJar()\n"
+        "line = b'a=1; Domain=%s'\n"
+        "jar.store([b'a=1', line % b'other.org', line % b'127.0.0.1'], host='127.0.0.1', path='/', secure=True)\n"
+        "assert len(jar) == 1 and 'publicsuffixlist' not in sys.modules\n"
+        "jar.store([line % b'a.org'], host='a.org', path='/', secure=True)\n"
+        "assert 'publicsuffixlist' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_a_list_no_cookie_goes_to_a_neighbour(jar: CookieJar, monkeypatch) -> None:
+    def no_descriptor() -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(cookies, "_public_suffixes", no_descriptor)
+    put(jar, "a=1; Domain=example.com", "b=2; Domain=www.example.com", "c=3")
+    assert sent(jar) == "b=2; c=3"
+    assert sent(jar, "x.www.example.com") == ""
 
 
 def test_a_suffix_may_set_a_cookie_for_itself_only(jar: CookieJar) -> None:

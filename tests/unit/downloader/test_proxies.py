@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+import ssl
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
+from netspy.downloader.curl import CurlDownloader
 from netspy.errors import DownloadError
 from netspy.messages.request import Request
-from support.raw_server import CLOSE, reply
+from netspy.settings import Settings
+from support.raw_server import CLOSE, RawServer, redirect, reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 
 class Socks:
@@ -156,3 +160,195 @@ async def test_a_dead_proxy_fails_and_nothing_goes_direct(raw, d) -> None:
             assert caught.value.reason == "proxy"
             assert "s3cret" not in str(caught.value)
     assert raw.seen == []
+
+
+class Tunnels:
+    """An HTTP proxy that connects to any loopback port by CONNECT, and keeps the heads it got."""
+
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+        self.url = ""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            self.heads.append(head)
+            port = int(head.split()[1].rpartition(b":")[2])
+            there, away = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            try:
+                await asyncio.gather(pump(reader, away), pump(there, writer))
+            finally:
+                away.close()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        except asyncio.CancelledError:
+            pass  # the proxy is being closed
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks)
+        await self._server.wait_closed()
+
+
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+@pytest.fixture
+async def tunnels() -> AsyncIterator[Tunnels]:
+    async with Tunnels() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def tls(certificate: tuple[Path, Path]) -> AsyncIterator[RawServer]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    async with RawServer(context) as server:
+        yield server
+
+
+FOR_PROXY = {
+    "Proxy-Authorization": "Basic dXNlcjpzZWNyZXQ=",
+    "proxy-connection": "keep-alive",
+    "PROXY-Tag": "7",
+}
+
+
+def for_proxy(head: bytes) -> list[bytes]:
+    return sorted(
+        line.lower()
+        for line in head.split(b"\r\n")
+        if line.lower().startswith(b"proxy-") and b"keep-alive" not in line.lower()
+    )
+
+
+SENT = [b"proxy-authorization: basic dxnlcjpzzwnyzxq=", b"proxy-tag: 7"]
+
+
+def names(seen) -> set[str]:
+    return {name.lower() for name, _ in seen.headers if name.lower().startswith("proxy-")}
+
+
+@pytest.mark.parametrize("impersonate", [None, "chrome", "safari"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_hp_05_what_is_for_the_proxy_goes_into_the_tunnels_head_only(
+    tls, tunnels, make, method: str, impersonate: str | None
+) -> None:
+    d = make(VERIFY_TLS=False, HTTPX_HTTP2=False)
+    headers = {**FOR_PROXY, "X-Page": "1"}
+    request = Request(tls.url("/"), method, headers=headers, proxy=tunnels.url, impersonate=impersonate)
+    assert (await d.fetch(request)).content == b"ok"
+    [head] = tunnels.heads
+    assert for_proxy(head) == SENT
+    assert b"x-page" not in head.lower()
+    [seen] = tls.seen
+    assert names(seen) == set()
+    assert seen.get("x-page") == "1"
+
+
+async def test_hp_05_plain_pages_bring_it_to_the_proxy_with_each_request(raw, d) -> None:
+    raw.on("http://site.example/a", redirect("http://other.example/b"))
+    await d.fetch(Request("http://site.example/a", headers=FOR_PROXY, proxy=f"http://127.0.0.1:{raw.port}"))
+    assert [seen.target for seen in raw.seen] == [b"http://site.example/a", b"http://other.example/b"]
+    for seen in raw.seen:  # another origin, the same proxy
+        assert seen.all("proxy-authorization") == [FOR_PROXY["Proxy-Authorization"]]
+        assert seen.get("proxy-tag") == "7"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_hp_05_without_a_proxy_nobody_gets_it(raw, tls, make, scheme: str) -> None:
+    server = raw if scheme == "http" else tls
+    server.on("/", redirect("/there"))
+    await make(VERIFY_TLS=False, HTTPX_HTTP2=False).fetch(Request(server.url("/"), headers=FOR_PROXY))
+    assert [names(seen) for seen in server.seen] == [set(), set()]
+
+
+async def test_hp_05_socks_proxies_and_the_pages_behind_them_do_not_get_it(raw, d, socks) -> None:
+    proxy, port = socks
+    request = Request(raw.url("/"), headers=FOR_PROXY, proxy=f"socks5h://me:s3cret@127.0.0.1:{port}")
+    assert (await d.fetch(request)).content == b"ok"
+    assert proxy.logins == [(b"me", b"s3cret")]
+    assert names(raw.seen[0]) == set()
+
+
+async def test_hp_05_it_is_for_the_first_proxy_on_the_way_only(raw, tls, tunnels, make) -> None:
+    d = make(VERIFY_TLS=False, HTTPX_HTTP2=False)
+    raw.on("http://site.example/", redirect(tls.url("/secure")))
+    proxies = {"http": f"http://127.0.0.1:{raw.port}", "https": tunnels.url}
+    await d.fetch(Request("http://site.example/", headers=FOR_PROXY, proxies=proxies))
+    assert raw.seen[0].get("proxy-tag") == "7"
+    assert for_proxy(tunnels.heads[0]) == []
+    assert names(tls.seen[0]) == set()
+    raw.on("/", redirect(tls.url("/later")))
+    await d.fetch(Request(raw.url("/"), headers=FOR_PROXY, proxies={"https": tunnels.url}))
+    assert for_proxy(tunnels.heads[-1]) == SENT  # no proxy before it
+    assert names(raw.seen[-1]) == names(tls.seen[-1]) == set()
+
+
+async def test_hp_05_the_header_wins_over_the_user_of_the_url_and_none_is_lent_a_tunnel(
+    tls, tunnels, make
+) -> None:
+    d = make(VERIFY_TLS=False, HTTPX_HTTP2=False)
+    with_user = tunnels.url.replace("http://", "http://u:p@")
+    for headers, proxy in (
+        ({"Proxy-Authorization": "Bearer one"}, tunnels.url),
+        ({"Proxy-Authorization": "Bearer two"}, tunnels.url),
+        ({"Proxy-Authorization": "Bearer one"}, tunnels.url),
+        ({}, tunnels.url),
+        ({}, with_user),
+        ({"Proxy-Authorization": "Bearer three"}, with_user.replace("u:p", "x:y")),
+    ):
+        await d.fetch(Request(tls.url("/"), headers=headers, proxy=proxy))
+    assert [for_proxy(head) for head in tunnels.heads] == [
+        [b"proxy-authorization: bearer one"],
+        [b"proxy-authorization: bearer two"],
+        [],
+        [b"proxy-authorization: basic dtpw"],
+        [b"proxy-authorization: bearer three"],
+    ]
+    assert [seen.connection for seen in tls.seen] == [1, 2, 1, 3, 4, 5]
+
+
+async def test_hp_05_the_tunnel_of_a_judged_address_gets_it_too(raw) -> None:
+    """BLOCK_PRIVATE_ADDRESSES takes http pages through tunnels."""
+
+    async def resolve(_host: str, _port: int) -> list[str]:
+        return ["93.184.215.14"]
+
+    raw.on("93.184.215.14:80", [b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", CLOSE])
+    d = CurlDownloader(Settings(BLOCK_PRIVATE_ADDRESSES=True), resolve=resolve)
+    with pytest.raises(DownloadError):
+        await d.fetch(
+            Request("http://site.example/", headers=FOR_PROXY, proxy=f"http://127.0.0.1:{raw.port}")
+        )
+    await d.close()
+    assert raw.seen[0].method == "CONNECT"
+    assert raw.seen[0].get("proxy-tag") == "7"
+
+
+async def test_hp_05_a_middleware_may_give_it(tls, tunnels, make) -> None:
+    d = make(VERIFY_TLS=False, HTTPX_HTTP2=False)
+    request = Request(tls.url("/"))
+    request.requests_kwargs.update(headers=FOR_PROXY, proxy=tunnels.url)
+    await d.fetch(request)
+    assert for_proxy(tunnels.heads[0]) == SENT
+    assert names(tls.seen[0]) == set()

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import shutil
 import ssl
+import struct
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -183,3 +185,109 @@ async def test_pages_over_http2(http2_url, make) -> None:
     assert (missing.status_code, missing.content) == (404, b"")
     with pytest.raises(DownloadError):
         await make(VERIFY_TLS=False, MAX_RESPONSE_SIZE=100).fetch(Request(f"{http2_url}/page.html"))
+
+
+async def offered(fetch) -> list[int]:
+    """The cipher suites of the TLS hello that `fetch`, given host and port, sends (RFC 8446 4.1.2)."""
+    got: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        size = struct.unpack(">3xH", await reader.readexactly(5))[0]
+        hello = await reader.readexactly(size)
+        if not got.done():
+            got.set_result(hello)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        with pytest.raises(DownloadError):
+            await fetch(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    hello = await got
+    start = 4 + 2 + 32  # type and length, version, random
+    start += 1 + hello[start]  # session id
+    size = struct.unpack_from(">H", hello, start)[0]
+    return list(struct.unpack_from(f">{size // 2}H", hello, start + 2))
+
+
+def suites() -> dict[int, str]:
+    """OpenSSL's names of cipher suites."""
+    listed = subprocess.run(
+        ["openssl", "ciphers", "-V", "ALL:COMPLEMENTOFALL:@SECLEVEL=0"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    names = {}
+    for row in listed.splitlines():
+        code, _, name, *_ = row.split()
+        high, low = code.split(",")
+        names[int(high, 16) << 8 | int(low, 16)] = name
+    return names
+
+
+async def reach(d, name: str, certificate: tuple[Path, Path]) -> bool:
+    """Whether a page comes from a server that knows only the cipher suite `name`."""
+    choice = (
+        ["-tls1_3", "-ciphersuites", name]
+        if name.startswith("TLS_")
+        else ["-tls1_2", "-cipher", f"{name}:@SECLEVEL=0"]
+    )
+    server = await asyncio.create_subprocess_exec(
+        "openssl", "s_server", "-www", "-accept", "127.0.0.1:0", "-cert", certificate[0], "-key", certificate[1], *choice,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    assert server.stdout is not None
+    try:
+        while b"ACCEPT" not in (row := await server.stdout.readline()):
+            assert row, f"openssl s_server does not start with {name}"
+        page = await d.fetch(Request(f"https://127.0.0.1:{row.rpartition(b':')[2].strip().decode()}/"))
+        return name.encode() in page.content
+    except DownloadError:
+        return False
+    finally:
+        server.kill()
+        await server.wait()
+
+
+@pytest.fixture(scope="session")
+def rsa(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("rsa")
+    cert, key = folder / "c.pem", folder / "k.pem"
+    command = (
+        f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout {key} -out {cert}"
+    )
+    subprocess.run(command.split(), check=True, capture_output=True)
+    return cert, key
+
+
+async def test_hp_02_every_cipher_suite_that_is_offered_works(make, certificate, rsa) -> None:
+    """A server picks from the offered list (RFC 5246 7.4.1.3): each suite, TLS 1.2 and 1.3, against OpenSSL."""
+    d = make(VERIFY_TLS=False)
+    names = suites()
+    tried = [names[code] for code in await offered(lambda at: d.fetch(Request(f"https://{at}/")))]
+    assert {
+        "TLS_AES_128_GCM_SHA256",
+        "ECDHE-RSA-AES256-SHA",
+        "AES256-SHA",
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+    } <= set(tried)
+    works = await asyncio.gather(*(reach(d, name, certificate if "ECDSA" in name else rsa) for name in tried))
+    assert [name for name, fine in zip(tried, works, strict=True) if not fine] == []
+
+
+async def test_hp_02_a_server_of_before_gcm_gets_a_suite_that_works(make, rsa) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*rsa)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE-RSA-AES256-SHA384:ECDHE-RSA-AES256-SHA:AES256-SHA:@SECLEVEL=0")
+    context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+    async with RawServer(context) as server:
+        assert (await make().fetch(Request(server.url("/"), verify=False))).content == b"ok"
+
+
+@pytest.mark.parametrize("impersonate", ["", "chrome"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_hp_02_a_proxy_that_speaks_tls_gets_the_same_offer(make, scheme: str, impersonate: str) -> None:
+    d = make(DOWNLOADER_IMPERSONATE=impersonate)
+    codes = await offered(lambda at: d.fetch(Request(f"{scheme}://site.example/", proxy=f"https://{at}")))
+    assert 0xC02F in codes
+    assert not {0xC024, 0xC028} & set(codes)

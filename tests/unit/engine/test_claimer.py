@@ -8,6 +8,7 @@ import pytest
 
 from netspy.engine.claimer import Claimer
 from netspy.engine.page.output import ItemRow
+from netspy.engine.page.page import LastStep
 from netspy.messages.row import Row
 from support.engine import TurningControl, entries_of, lease_of, until
 
@@ -34,7 +35,7 @@ def claiming(bench):
 
 
 def fill_items(b):
-    b.items.add(None, [ItemRow(Row("t", {"n": 1}), None)] * b.env.settings.ITEM_MAX_CACHED_COUNT)
+    b.items.add(LastStep(), [ItemRow(Row("t", {"n": 1}), None)] * b.env.settings.ITEM_MAX_CACHED_COUNT)
 
 
 def be_stuck(b):

@@ -8,6 +8,7 @@ import pytest
 
 from netspy.engine.control import Control, NodeGauge
 from netspy.engine.finish import FinishWatch
+from netspy.engine.page.page import LastStep
 from netspy.messages.entry import Counts
 from netspy.tasks.contract import Backlog
 from support.engine import Gated, entries_of, env_of, lease_of
@@ -208,7 +209,7 @@ async def test_a_node_with_work_anywhere_is_not_idle(bench, what):
         case "an ack":
             b.outbox.settle(lease_of())
         case "an item":
-            b.items.add(None, [object()])
+            b.items.add(LastStep(), [object()])
         case "the feeder":
             feeder.busy = True
     assert not watch.is_idle

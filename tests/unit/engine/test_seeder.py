@@ -77,8 +77,9 @@ async def test_items_of_the_seeding_are_kept_too(seeding, kind):
         yield {"n": 1}
 
     b = await seeding((lambda _self: [{"n": 1}]) if kind == "plain" else asynchronous)
+    b.items.start()
     assert await b.seeder.run(b.grant)
-    assert len(b.items) == 1
+    assert b.rows.stored == [{"n": 1}]
 
 
 def breaks(_self):
@@ -223,25 +224,10 @@ async def test_a_node_that_leaves_does_not_wait_for_a_start_requests_whose_seeds
     gate.set()
 
 
-async def test_drawing_pauses_while_enough_requests_are_queued(seeding):
-    drawn = []
-
-    async def many(_self):
-        for n in range(1200):
-            drawn.append(n)
-            yield url(n)
-
-    b = await seeding(many, SPIDER_SEED_AHEAD=100)
-    b.gauge.on_count(100)
-    running = asyncio.create_task(b.seeder.run(b.grant))
-    await until(lambda: b.seeder.seeds)
-    assert (b.seeder.seeds, len(drawn)) == (500, 500)
-    b.gauge.on_count(99)
-    assert await running
-    assert (await b.frontier.counts()).queued == 1200
-
-
-async def test_a_plain_start_requests_runs_ahead_by_no_more_than_a_buffer(seeding):
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_start_requests_runs_ahead_by_no_more_than_a_buffer_while_enough_requests_are_queued(
+    seeding, kind
+):
     drawn = []
 
     def many(_self):
@@ -249,14 +235,97 @@ async def test_a_plain_start_requests_runs_ahead_by_no_more_than_a_buffer(seedin
             drawn.append(n)
             yield url(n)
 
-    b = await seeding(many, SPIDER_SEED_AHEAD=100)
+    async def many_async(_self):
+        for seed in many(None):
+            yield seed
+
+    b = await seeding(many if kind == "plain" else many_async, SPIDER_SEED_AHEAD=100)
     b.gauge.on_count(100)
     running = asyncio.create_task(b.seeder.run(b.grant))
     await until(lambda: b.seeder.seeds and b.seeder._size >= 2000)
+    assert b.seeder.seeds <= 500, "one step"
     assert len(drawn) <= b.seeder.seeds + 2001
     b.gauge.on_count(0)
     assert await running
     assert (await b.frontier.counts()).queued == 9000
+
+
+class Slow:
+    """Yields ten rows; `kind` says how."""
+
+    @staticmethod
+    def of(kind):
+        def plain(_self):
+            for n in range(10):
+                yield {"n": n}
+
+        async def agen(_self):
+            for row in plain(None):
+                yield row
+
+        async def returned(_self):
+            return list(plain(None))
+
+        def breaks(_self):
+            yield from plain(None)
+            raise OSError("no list of shops")
+
+        return locals()[kind]
+
+
+@pytest.mark.parametrize("kind", ["plain", "agen", "returned", "breaks"])
+async def test_f4_the_seeding_is_not_over_before_its_items_are_stored(seeding, kind):
+    """F4: a node that is killed in between must leave a seeding that is done again."""
+    b = await seeding(Slow.of(kind), BUFFER_FLUSH_INTERVAL=0.001)
+    b.items.start()
+    b.rows.gate.clear()
+    running = asyncio.create_task(b.seeder.run(b.grant))
+    await until(lambda: b.seeder.drawn_to_end)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert (await b.frontier.counts()).seed == "seeding"
+    b.rows.gate.set()
+    assert await running is (kind != "breaks")
+    assert [row["n"] for row in b.rows.stored] == list(range(10))
+    assert (await b.frontier.counts()).seed == ("failed" if kind == "breaks" else "seeded")
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_f4_items_of_a_huge_seeding_are_drawn_no_faster_than_they_are_stored(seeding, kind):
+    drawn = []
+
+    def many(_self):
+        for n in range(20_000):
+            drawn.append(n)
+            yield {"n": n}
+
+    async def many_async(_self):
+        for row in many(None):
+            yield row
+
+    b = await seeding(many if kind == "plain" else many_async, ITEM_MAX_CACHED_COUNT=100)
+    b.items.start()
+    b.rows.gate.clear()
+    running = asyncio.create_task(b.seeder.run(b.grant))
+    await until(lambda: b.seeder._size >= 2000 and b.items.full)
+    assert len(drawn) <= 2000 + 500 + 100 + 1
+    b.rows.gate.set()
+    assert await running
+    assert len(b.rows.stored) == 20_000
+
+
+async def test_user_code_that_cancels_the_task_it_runs_in_fails_the_seeding(seeding):
+    async def cancels(_self):
+        yield url(0)
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+        yield url(1)
+
+    b = await seeding(cancels)
+    assert not await b.seeder.run(b.grant)
+    counts = await b.frontier.counts()
+    assert (counts.queued, counts.seed) == (1, "failed")
+    assert "start_requests was cancelled, and not by netspy" in b.seeder.error
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])

@@ -3,7 +3,7 @@
 import pytest
 
 from netspy.errors import RequestError
-from netspy.messages.curl_command import parse_curl
+from netspy.messages.curl_command import form_content, parse_curl
 from netspy.messages.request import Request
 from netspy.messages.shell_words import split_command
 
@@ -72,6 +72,76 @@ def test_options_become_keywords(command: str, keywords: dict) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ('"red tea"', (None, "red tea")),
+        ("  red tea ", (None, "red tea")),
+        ('"  red tea "', (None, "  red tea ")),
+        ("x;y", (None, "x")),
+        ('"x;y"', (None, "x;y")),
+        (r'"q\"uo\\te\n"', (None, r'q"uo\te\n')),
+        ('"unclosed', (None, '"unclosed')),
+        (r'"abc\"', (None, r'"abc\"')),
+        ('x"y"z', (None, 'x"y"z')),
+        ('"x" trailing;type=a/b', (None, "x", "a/b")),
+        ("1;type=text/plain; charset=utf-8", (None, "1", "text/plain; charset=utf-8")),
+        ("1; foo=bar; TYPE=text/css", (None, "1", "text/css")),
+        ('{};type=application/json;filename="a;b.json"', ("a;b.json", "{}", "application/json")),
+        ("1;type=text/plain;x=1;filename=q;y", ("q", "1", "text/plain;x=1")),
+        ("1;;;", (None, "1")),
+        ("", (None, "")),
+        ('""', (None, "")),
+        ("type=text/plain", (None, "type=text/plain")),
+        ('"' + "\\" * 61, (None, '"' + "\\" * 61)),
+    ],
+)
+def test_a_form_field_is_read_as_curl_reads_it_hp_09(content: str, part: tuple) -> None:
+    """case HP-09. Each was sent by curl 7.88, too, with the same body."""
+    assert form_content(content) == part
+
+
+@pytest.mark.parametrize("content", ["(x", "1;type=bad", "1;headers=X: y", "1; encoder=base64"])
+def test_form_fields_of_other_kinds_are_named(content: str) -> None:
+    with pytest.raises(RequestError, match="curl option -F"):
+        form_content(content)
+
+
+def test_postmans_export_hp_09() -> None:
+    """case HP-09"""
+    command = "curl --location 'http://e.com' --form 'q=\"red tea\"' -H 'X-A: 1' -H 'X-A: 2' -H 'B: 3'"
+    kwargs = Request.from_curl(command).requests_kwargs
+    assert kwargs["files"] == [("q", (None, "red tea"))]
+    assert kwargs["headers"] == [("X-A", "1"), ("X-A", "2"), ("B", "3")]
+
+
+@pytest.mark.parametrize(
+    ("options", "keywords"),
+    [
+        ("-H 'X-A: 1' -H 'x-a: 2'", {"headers": [("X-A", "1"), ("x-a", "2")]}),
+        ("-H 'Accept:' -H 'X:  ' -H 'Y;  '", {"headers": {"Accept": None, "X": None}}),
+        ("-H 'Accept: a/b' -H 'accept:'", {"headers": {"Accept": "a/b"}}),
+        ("-A '' -e ''", {"headers": {"User-Agent": None, "Referer": None}}),
+        ("-A me -H 'user-agent: you' -r 0-1 -H 'Range: x'", {"headers": {"user-agent": "you", "Range": "x"}}),
+        ("--oauth2-bearer T -H 'authorization: x'", {"headers": {"authorization": "x"}}),
+        ("-b 'a=1; b=2' -b ''", {"cookies": {"a": "1", "b": "2"}}),
+        ("-b 'a=1; b=2' -b c=3", {"headers": {"Cookie": "a=1; b=2;c=3"}}),
+        ("-b 'a=1; a=2'", {"headers": {"Cookie": "a=1; a=2"}}),
+        ("-b 'a=1;b=2;'", {"headers": {"Cookie": "a=1;b=2;"}}),
+        ("-b 'f; a=1'", {"headers": {"Cookie": "f; a=1"}}),
+        ("-b a=1 -H 'cookie: z=9'", {"headers": {"cookie": "z=9"}}),
+        ("-d '' -d b=2", {"method": "POST", "data": "&b=2", "headers": FORM}),
+        ("--json {} -d x=1", {"method": "POST", "data": "{}&x=1", "headers": {"Accept": "application/json", "Content-Type": "application/json"}}),
+        ("-d x=1 --json {} -H 'content-type: a/b' -H Accept:", {"method": "POST", "data": "x=1{}", "headers": {"content-type": "a/b", "Accept": None}}),
+        ("--url-query 'a=b c' --url-query '+d=%20' -d e=1", {"url": "http://e.com?a=b+c&d=%20", "method": "POST", "data": "e=1", "headers": FORM}),
+        ("-G --url-query a=1 -d b=2", {"url": "http://e.com?b=2"}),
+    ],
+)  # fmt: skip
+def test_options_meet_as_in_curl_hp_09(options: str, keywords: dict) -> None:
+    """case HP-09: what curl 7.88 sends for the same line."""
+    assert parse_curl(f"curl e.com {options}") == {"url": "http://e.com", "method": "GET"} | keywords
+
+
+@pytest.mark.parametrize(
     ("command", "told"),
     [
         ("", "not a curl command"),
@@ -90,6 +160,12 @@ def test_options_become_keywords(command: str, keywords: dict) -> None:
         ("curl e.com -b jar.txt", "names a file"),
         ("curl e.com -m soon", "no number"),
         ("curl e.com -F novalue", "no '='"),
+        ("curl e.com -F =v", "no name"),
+        ("curl e.com --form-string novalue", "no name=value"),
+        ("curl e.com -F 'a=<file'", "reads a file"),
+        ("curl e.com -F a=1 -d b=2", "one body"),
+        ("curl e.com -H @file", "reads a file"),
+        ("curl e.com --url-query q@file", "reads a file"),
         ("curl e.com | jq .", "'| jq .'"),
         ("curl e.com > out", "something for a shell"),
         ('curl "e.com/$ID"', "something for a shell"),

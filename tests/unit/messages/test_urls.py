@@ -274,7 +274,13 @@ def test_params_fold_into_the_query(url: str, params: object, result: str) -> No
     assert add_params(url, params) == result
 
 
-@pytest.mark.parametrize("params", [5, [1, 2], {"a": {"b": 1}}, {"a": "\ud83d"}, [("a", "b", "c")]])
+@pytest.mark.parametrize(
+    "params",
+    [
+        5, [1, 2], {"a": {"b": 1}}, {"a": "\ud83d"}, [("a", "b", "c")], ["ab", "cd"], [{"name": "q", "value": "x"}], {"a": object()}, {None: 1},
+        {("a", "1")}, {"a": [[1]]},
+    ],
+)  # fmt: skip
 def test_params_of_another_shape_are_refused(params: object) -> None:
     with pytest.raises(RequestError, match="params="):
         add_params("http://e.com/", params)

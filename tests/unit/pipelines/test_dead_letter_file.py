@@ -19,7 +19,8 @@ from kinds_of_values import ITEM, Unstorable, XPathText
 from netspy.errors import ItemError, PipelineError
 from netspy.messages.row import Row
 from netspy.pipelines.base import BasePipeline
-from netspy.pipelines.dead_letters.file import DeadLetterFile, DeadRow
+from netspy.pipelines.dead_letters.file import DeadLetterFile, DeadRow, Replayed
+from netspy.pipelines.dead_letters.records import line_of
 from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import pipeline_name
 from netspy.pipelines.local.shared_file import locked
@@ -325,3 +326,42 @@ def test_lines_are_plain_json_for_other_tools(dead) -> None:
 
 def test_the_sqlite_pipeline_named_by_letters_is_the_real_one() -> None:
     assert pipeline_name(SqlitePipeline) == SQLITE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"nonsense\n", b"null\n", b"[1]\n", b"1\n", b'"text"\n', b'{"table":1,"data":{}}\n', b"\xff\xfe\n", b'{"table":"t"}\n',
+        b'{"table":"t","data":{},"time":"9999-12-31T23:59:59-23:00"}\n',
+        b'{"table":"t","data":{},"time":"0001-01-01T00:00:00+23:00"}\n',
+        b'{"table":"t","data":{},"time":"yesterday"}\n',
+        b'{"table":"t","data":{},"pipelines":"one"}\n',
+        b'{"table":"t","data":{},"update_keys":[1]}\n',
+        b'{"table":"t","data":{"x":{"!":"datetime","v":"no"}}}\n',
+        b'{"table":"t","data":{"x":{"!d":5}}}\n',
+        b'{"data":' + b"[" * 50_000 + b"\n",
+    ],
+)  # fmt: skip
+def test_f10_a_line_that_can_not_be_read_stays_and_costs_no_other(tmp_path, line) -> None:
+    """F10: whatever stands among the dead letters, the others are written again."""
+    letters = DeadLetterFile(tmp_path / "failed.jsonl")
+    row = Row("t", {"id": 1})
+    good = line_of(DeadRow(row, "away", 5.0))
+    letters.path.write_bytes(line + good + line)
+
+    class Writes:
+        def __init__(self):
+            self.stored = []
+
+        async def write(self, batch):
+            self.stored.extend(one.data for one in batch)
+            return Replayed(len(batch), 0)
+
+    writer = Writes()
+    assert len(list(letters.read())) >= 1
+    done = asyncio.run(letters.replay(writer))
+    assert {"id": 1} in writer.stored
+    if done.failed:
+        assert (done.failed, letters.path.read_bytes()) == (2, line + line)
+    else:
+        assert len(writer.stored) == 3, "it is a letter after all"

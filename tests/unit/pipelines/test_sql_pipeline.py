@@ -9,6 +9,7 @@ import pytest
 from sql_rig import Database, pipeline
 
 from netspy.errors import ConfigError, ItemError, MissingExtraError, RowsFailedError
+from netspy.pipelines.errors import UnusableError, store_away
 from netspy.pipelines.loader import load_pipelines
 from netspy.pipelines.mysql import MysqlPipeline
 from netspy.pipelines.postgres import PostgresPipeline
@@ -16,6 +17,7 @@ from netspy.pipelines.relational import tables as sql_tables
 from netspy.pipelines.relational.plan import Line, Shape, chunks, in_order, packet_bytes, repeats
 from netspy.pipelines.sql import SqlPipeline, SqlTroubleError
 from netspy.settings import Settings
+from netspy.sqlio.reflection import Column, Table
 
 
 @pytest.fixture
@@ -178,6 +180,20 @@ def test_what_happens_to_a_row_that_is_there_is_a_setting(db, action, kept):
     assert db.rows("SELECT * FROM t") == [(1, kept)]
 
 
+def test_rows_that_are_there_and_stay_are_told_of(db, said):
+    """A repeat that is left alone counts as stored: without a word nobody would know that nothing was written."""
+    db.run("CREATE TABLE t (id INTEGER PRIMARY KEY, n INT)")
+    with pipeline(db.url, SQL_ON_CONFLICT="nothing") as made:
+        made.save_items("t", [{"id": n, "n": 1} for n in range(3)])
+        assert not [line for line in said if "stay as they are" in line]
+        for _ in range(2):
+            made.save_items("t", [{"id": n, "n": 2} for n in range(1, 6)])
+    assert [line for line in said if "stay as they are" in line and "2 row(s)" in line]
+    assert len([line for line in said if "stay as they are" in line]) == 1
+    assert [line for line in said if "7 row(s) were there already and stayed as they were" in line]
+    assert db.rows("SELECT COUNT(*) FROM t") == [(6,)]
+
+
 def test_the_mysql_and_postgres_settings_decide_for_their_pipelines(maria, pg):
     for made_by, db, on, off in (
         (MysqlPipeline, maria, {"MYSQL_UPDATE_ON_DUPLICATE": True}, {"MYSQL_UPDATE_ON_DUPLICATE": False}),
@@ -248,7 +264,7 @@ def test_field_names_without_end_do_not_fill_the_log(sqlite_url, said, monkeypat
     db.engine.dispose()
 
 
-def test_a_missing_privilege_is_no_outage_and_a_wrong_password_is_one(mariadb, maria):
+def test_a_missing_privilege_and_a_wrong_password_are_no_outage(mariadb, maria):
     maria.run("CREATE TABLE t (id INT PRIMARY KEY)")
     name = maria.url.rpartition("/")[2]
     mariadb.execute("CREATE OR REPLACE USER 'reader'@'%' IDENTIFIED BY 'pw'")
@@ -259,9 +275,9 @@ def test_a_missing_privilege_is_no_outage_and_a_wrong_password_is_one(mariadb, m
             made.save_items("t", [{"id": 1}])
         assert made.is_away(caught.value) is False
     [made] = load_pipelines([SqlPipeline(url.format("wrong-word"))], Settings())
-    with pytest.raises(SqlTroubleError, match="denied") as caught:
+    with pytest.raises(UnusableError, match="denied") as caught:
         made.open()
-    assert made.is_away(caught.value) is True
+    assert not store_away(caught.value)
     assert "wrong-word" not in str(caught.value)
 
 
@@ -485,11 +501,13 @@ def test_a_wrong_address_or_a_missing_driver_stops_the_start(monkeypatch):
 def test_rows_of_several_shapes_keep_their_order_only_where_it_matters():
     one = Shape(("id", "a"), [Line(0, (1, 1)), Line(2, (3, 1))])
     two = Shape(("id", "b"), [Line(1, (2, 1)), Line(3, (4, 1))])
-    assert not repeats([one, two], [("id",)])
-    assert repeats([one, two], [("a",)])
-    assert not repeats([one, two], [("missing",)])
-    assert repeats([Shape(("k",), [Line(0, ("A ",)), Line(1, ("a",))])], [("k",)])
-    assert not repeats([Shape(("k",), [Line(0, (None,)), Line(1, (None,))])], [("k",)])
+    table = Table("t", {name: Column(name, "integer", "INT") for name in ("id", "a", "b")})
+    assert not repeats([one, two], table, [("id",)])
+    assert repeats([one, two], table, [("a",)])
+    assert not repeats([one, two], table, [("missing",)])
+    text = Table("t", {"k": Column("k", "text", "TEXT", folds=True, collation="utf8mb4_general_ci")})
+    assert repeats([Shape(("k",), [Line(0, ("A ",)), Line(1, ("a",))])], text, [("k",)])
+    assert not repeats([Shape(("k",), [Line(0, (None,)), Line(1, (None,))])], text, [("k",)])
     assert [(s.columns, [line.place for line in s.lines]) for s in in_order([one, two])] == [
         (("id", "a"), [0]),
         (("id", "b"), [1]),

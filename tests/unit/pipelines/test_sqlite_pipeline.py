@@ -12,6 +12,7 @@ from test_jsonl_pipeline import run_side_by_side
 
 from netspy.errors import ItemError
 from netspy.pipelines import sqlite as sqlite_pipeline
+from netspy.pipelines.errors import UnusableError
 from netspy.pipelines.loader import load_pipelines
 from netspy.pipelines.sqlite import SqlitePipeline
 
@@ -287,7 +288,7 @@ def test_a_file_that_is_no_database_is_said_at_open(settings, out) -> None:
     out.mkdir(parents=True)
     Path(settings.SQLITE_PATH).write_text("hello " * 1000)
     [made] = load_pipelines([SqlitePipeline], settings)
-    with pytest.raises(sqlite3.DatabaseError, match="not a database"):
+    with pytest.raises(UnusableError, match="not a database"):
         made.open()
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from netspy.errors import ConfigError
@@ -185,6 +185,7 @@ def test_the_last_firing_up_to_now_and_the_next_one_enclose_now(zone, expression
     assert next_step(BatchRecord(2, opened.at, is_done=True), None, now, Schedule(1.0, cron)).action == "wait"
 
 
+@example(1.0390625, 3224797.0, 0.0)
 @given(
     st.floats(1, 1e6, allow_nan=False),
     st.floats(0, 1e8, allow_nan=False),

@@ -283,3 +283,37 @@ def test_looking_does_not_make_a_folder(tmp_path):
     assert EmbeddedRedis(tmp_path / "none").running() is None
     EmbeddedRedis(tmp_path / "none").stop()
     assert not (tmp_path / "none").exists()
+
+
+def test_nobody_else_reads_the_queue_s1(embedded_dir):
+    """S1: the append-only file has requests with their cookies; also where an older start made it for all to read."""
+    umask = os.umask(0)
+    try:
+        with EmbeddedRedis(embedded_dir) as url:
+            client = redis.Redis.from_url(url)
+            client.set("a", "secret")
+            client.bgrewriteaof()
+            wait_until(lambda: client.info("persistence")["aof_rewrite_in_progress"] == 0, 10)
+            client.close()
+            assert wide_open(embedded_dir) == []
+        for path in (embedded_dir, *embedded_dir.rglob("*")):
+            path.chmod(0o777 if path.is_dir() else 0o666)
+        with EmbeddedRedis(embedded_dir):
+            assert wide_open(embedded_dir) == []
+    finally:
+        os.umask(umask)
+
+
+def test_a_folder_that_holds_things_of_others_is_left_open_but_the_queue_in_it_is_not_s1(embedded_dir):
+    embedded_dir.mkdir(parents=True)
+    embedded_dir.chmod(0o755)
+    (embedded_dir / "page.html").touch(mode=0o644)
+    (embedded_dir / "temp-mine").mkdir(mode=0o755)
+    with EmbeddedRedis(embedded_dir):
+        assert wide_open(embedded_dir) == ["", "page.html", "temp-mine"]
+
+
+def wide_open(folder):
+    """What others may read, by its path in the folder, sorted; "" is the folder."""
+    found = [path for path in (folder, *folder.rglob("*")) if path.lstat().st_mode & 0o077]
+    return sorted("" if path == folder else str(path.relative_to(folder)) for path in found)

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from netspy.errors import ConfigError, SerializationError
+from netspy.errors import ConfigError
 from netspy.policy.failed_record import FailedRecord, read_failed
+from netspy.private_files import open_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +104,7 @@ class FileRecords:
         try:
             if kept:
                 fresh = self.path.with_name(self.path.name + ".new")
-                with fresh.open("wb") as file:
+                with open(fresh, "wb", opener=open_private) as file:
                     file.writelines(line + b"\n" for line in kept)
                     file.flush()
                     os.fsync(file.fileno())
@@ -127,10 +128,7 @@ class FileRecords:
 
 
 def with_fresh_budget(payload: bytes) -> bytes:
-    """The request with its retries given back; itself when it can't be read."""
+    """The request with its retries given back. Raises SerializationError when it can't be read."""
     from netspy.assembly.shared import fresh_budget
 
-    try:
-        return fresh_budget(payload)
-    except SerializationError:
-        return payload  # the node that claims it says what is wrong with it
+    return fresh_budget(payload)

@@ -63,7 +63,9 @@ def retry_requests(
             )
         print(line)
         if done.unreadable:
-            say(f"{things(done.unreadable, 'record')} can't be read as requests and stay in the list")
+            say(
+                f"{things(done.unreadable, 'record')} can't be read as requests and stay in the list (the first: {done.why})"
+            )
     return 0
 
 

@@ -62,6 +62,7 @@ class FailedTask(NamedTuple):
     deliveries: int
     task: str
     text: bytes
+    again: bool  # whether the task can be pushed again
 
 
 class _Record(msgspec.Struct):
@@ -82,9 +83,11 @@ def failed_tasks(client: redis.Redis, key: str) -> Iterator[FailedTask]:
         for offset, text in enumerate(texts, at + 1):
             try:
                 record = _read_record(text)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+                again = bool(record.task)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 record = _Record("not a record of netspy", 0.0, 0, text.decode("utf-8", "replace"))
-            yield FailedTask(offset, record.error, record.time, record.deliveries, record.task, text)
+                again = False
+            yield FailedTask(offset, record.error, record.time, record.deliveries, record.task, text, again)
         if len(texts) < _PAGE:
             return
         at += _PAGE
@@ -187,10 +190,15 @@ def retry(
 
     with _failed_list(words, task_key, arguments, values) as (client, target, numbers):
         keys = task_keys(target.settings, target.list_name)
-        chosen = [one for one in _chosen(client, keys.failed, numbers, error) if one.task]
+        found = list(_chosen(client, keys.failed, numbers, error))
+        chosen = [one for one in found if one.again]
         moved = 0
         for at in range(0, len(chosen), _PAGE):
             pairs = [word for one in chosen[at : at + _PAGE] for word in (one.text, one.task)]
             moved += int(run_sync(client, Call(load(FOLDER, "retry"), keys.all(), ["", *pairs])))
         print(f"pushed {things(moved, 'failed task')} again to {visible(keys.base)}")
+        if len(chosen) < len(found):
+            say(
+                f"{things(len(found) - len(chosen), 'record')} can't be read as tasks and stay in {keys.failed}"
+            )
     return 0

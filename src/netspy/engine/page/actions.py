@@ -1,4 +1,7 @@
-"""What callbacks ask for beside requests and items, and the page that they run for. Light: the spider classes import it."""
+"""What user code asks for beside requests and items, and the page or task that it runs for.
+
+Light: the spider classes import it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class Soon(Protocol):
 
 
 class CurrentPage(Protocol):
-    """What the spider classes may touch of the page at work."""
+    """What the spider classes may touch of the page at work, or of the task that task_requests draws."""
 
     actions: list[Action]
     reported: bool
@@ -33,7 +36,4 @@ class CurrentPage(Protocol):
 
 
 current: ContextVar[CurrentPage | None] = ContextVar("netspy_page", default=None)
-"""The page whose callback or hook runs here; None outside of them."""
-
-reports: ContextVar[list[Any] | None] = ContextVar("netspy_reports", default=None)
-"""Where ids are noted that `update_task` reports outside of a page; None where nobody wants to know."""
+"""The page whose callback or hook runs here, or the task whose task_requests does; None outside of them."""

@@ -1,6 +1,7 @@
-"""The waiting room of items: batches for the pipelines, and the owner of the acks of pages that yielded items.
+"""The waiting room of items: batches for the pipelines, and the owner of the last step of whoever yielded items.
 
-A page's request stays leased until every item of it is stored or dead-lettered.
+A page's request stays leased, a task stays taken and a seeding stays open until every item of it is stored or
+dead-lettered.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from netspy.engine.contract import ItemFilter, ItemWriter
 from netspy.engine.control import Control, Waiters, wait_for_event
 from netspy.engine.env import Env
 from netspy.engine.page.output import ItemRow
-from netspy.engine.page.page import Page
+from netspy.engine.page.page import LastStep
 from netspy.errors import PipelineError
 from netspy.messages.row import DeadRow
 from netspy.policy.retry import Backoff
@@ -47,12 +48,12 @@ class ItemBuffer:
         self._log = env.log
         self._alert = env.alert
         self._control = control
-        self._items: deque[tuple[Page | None, ItemRow]] = deque()
+        self._items: deque[tuple[LastStep, ItemRow]] = deque()
         self._oldest = 0.0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
-        self._writing: list[tuple[Page | None, ItemRow]] = []
+        self._writing: list[tuple[LastStep, ItemRow]] = []
         self._urgent = False
         self._idle = Waiters()
         self._task: asyncio.Task[None] | None = None
@@ -75,15 +76,14 @@ class ItemBuffer:
     def __len__(self) -> int:
         return len(self._items) + len(self._writing)
 
-    def add(self, page: Page | None, rows: Sequence[ItemRow]) -> None:
-        """Items of a page (None: of the seeding, which has no request to ack)."""
+    def add(self, owner: LastStep, rows: Sequence[ItemRow]) -> None:
+        """Items of a page, a task or the seeding."""
         if not self._items:
             self._oldest = time.monotonic()
             self._wake.set()
         for out in rows:
-            self._items.append((page, out))
-        if page is not None:
-            page.pending += len(rows)
+            self._items.append((owner, out))
+        owner.pending += len(rows)
         if len(self._items) >= self._batch_size:
             self._wake.set()
         if len(self) >= self._bound:
@@ -140,12 +140,11 @@ class ItemBuffer:
                 self._room.set()
             if crash.armed:
                 crash.reached("before_ack")
-            for page, _ in done:
-                if page is not None:
-                    page.stored()
+            for owner, _ in done:
+                owner.stored()
             self._control.progressed()
 
-    async def _store(self, batch: list[tuple[Page | None, ItemRow]]) -> None:
+    async def _store(self, batch: list[tuple[LastStep, ItemRow]]) -> None:
         outs = [out for _, out in batch]
         refused = [out for out in outs if out.error]
         if refused:

@@ -1,4 +1,6 @@
-"""One request at work: its lease, what became of it so far, and the last step once its items are stored."""
+"""One request at work: its lease, what became of it so far, and the last step once its items are stored; and the same
+last step of what yields items without being a request: the seeding, a task.
+"""
 
 from __future__ import annotations
 
@@ -14,50 +16,21 @@ from netspy.messages.request import Request
 from netspy.messages.response import Response
 
 
-class Page:
-    """A claimed request from its start to its last step.
+class LastStep:
+    """Who yields items, and must not be over before they are stored.
 
     `pending` counts items not stored yet. `finish` names the last step (ack, another try, give up): it is taken at
     once when nothing is pending, else when the item buffer says that the last item is stored. `actions` are what the
-    callback asked for besides: `effects` carries them out before the last step.
+    user's code asked for besides: `effects` carries them out before the last step.
     """
 
-    __slots__ = (
-        "actions", "effects", "final", "function", "history", "iterator", "job", "lease", "origin", "pending", "put_early",
-        "reported", "request", "response", "started", "timed_out", "worker",
-    )  # fmt: skip
+    __slots__ = ("actions", "effects", "final", "pending")
 
-    def __init__(self, lease: Lease, request: Request, origin: YieldSite, started: float) -> None:
-        self.lease = lease
-        self.request = request
-        self.origin = origin
-        self.started = started
-        self.response: Response | None = None
-        self.function: Callable[..., Any] | None = None
-        self.iterator: Any = None
-        self.history: str | None = None
-        self.put_early = False
+    def __init__(self, effects: Effects | None = None) -> None:
         self.pending = 0
         self.final: Callable[[], None] | None = None
-        self.job: asyncio.Future[Any] | None = None
-        self.worker: asyncio.Task[None] | None = None  # the task that works on it
-        self.timed_out = False
         self.actions: list[Action] = []
-        self.effects: Effects | None = None
-        self.reported = False  # the callback has said what became of its task
-
-    @property
-    def task(self) -> str:
-        """The task that it belongs to; '' for none."""
-        return self.origin.task
-
-    def let_go(self) -> None:
-        """Drop what only the callback needed: a page may wait long for its items, its body and tree need not."""
-        self.response = None
-        self.iterator = None
-        self.function = None
-        self.job = None
-        self.origin.generator = None
+        self.effects = effects
 
     def finish(self, final: Callable[[], None]) -> None:
         """Take the last step, now or when the last item is stored."""
@@ -74,8 +47,63 @@ class Page:
             final()
 
     def stored(self) -> None:
-        """One item of this page is stored or dead-lettered."""
+        """One of its items is stored or dead-lettered."""
         self.pending -= 1
         if not self.pending and self.final is not None:
             final, self.final = self.final, None
             self._end(final)
+
+    async def ended(self) -> None:
+        """Wait until its items are stored and its actions carried out."""
+        over = asyncio.Event()
+        self.finish(over.set)
+        await over.wait()
+
+
+class TaskAtWork(LastStep):
+    """A task while `task_requests` draws it. `reported`: it has said what became of the task, named `task`."""
+
+    __slots__ = ("reported", "task")
+
+    def __init__(self, task: str, effects: Effects | None) -> None:
+        super().__init__(effects)
+        self.task = task
+        self.reported = False
+
+
+class Page(LastStep):
+    """A claimed request from its start to its last step."""
+
+    __slots__ = (
+        "function", "history", "iterator", "job", "lease", "origin", "put_early", "reported", "request", "response",
+        "started", "timed_out", "worker",
+    )  # fmt: skip
+
+    def __init__(self, lease: Lease, request: Request, origin: YieldSite, started: float) -> None:
+        super().__init__()
+        self.lease = lease
+        self.request = request
+        self.origin = origin
+        self.started = started
+        self.response: Response | None = None
+        self.function: Callable[..., Any] | None = None
+        self.iterator: Any = None
+        self.history: str | None = None
+        self.put_early = False
+        self.job: asyncio.Future[Any] | None = None
+        self.worker: asyncio.Task[None] | None = None  # the task that works on it
+        self.timed_out = False
+        self.reported = False  # the callback has said what became of its task
+
+    @property
+    def task(self) -> str:
+        """The task that it belongs to; '' for none."""
+        return self.origin.task
+
+    def let_go(self) -> None:
+        """Drop what only the callback needed: a page may wait long for its items, its body and tree need not."""
+        self.response = None
+        self.iterator = None
+        self.function = None
+        self.job = None
+        self.origin.generator = None

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any
 
+from netspy import forked
 from netspy.raised import failure
 
 _BLOCKED_AFTER_S = 0.03
@@ -69,6 +70,7 @@ class _Worker(threading.Thread):
                 result = function()
             except BaseException as caught:
                 error = failure(caught)
+            forked.leave()
             self.since = self.job = None
             done.append((future, result, error))
             if not pool.posted:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from netspy import crash
+from netspy import crash, forked
 from netspy.engine.env import Env
 from netspy.engine.leases.outbox import Outbox
 from netspy.engine.page.actions import current
@@ -128,6 +128,7 @@ class UserCode:
                     self._collector.take(out, one, origin)
         except BaseException as caught:
             out.error = failure(caught)
+        forked.leave()
 
     # -- hooks -----------------------------------------------------------------------------------------------
 
@@ -144,6 +145,7 @@ class UserCode:
         except BaseException as caught:
             out.error = failure(caught)
             return False
+        forked.leave()
         return out.verdict is not False
 
     async def run_hook(self, page: Page, name: str, function: Callable[..., Any], *args: Any) -> None:
@@ -181,6 +183,7 @@ class UserCode:
             self._counters.inc("callback_error")
             place = f"{origin.label} ({user_line(error)})"
             self._throttled.error(place, f"{place} raised {describe_error(error)}")
+        forked.leave()
         await self.hand_over(page, out)
 
     # -- what was yielded ------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Feeding: tasks from their source into the frontier, as requests, while the node crawls.
 
-A task is taken under a lease, `task_requests` draws its requests, and they go to the frontier in one step that counts
-them for the task. Then the source is told: at once, or, where it holds tasks to their end (a broker), when the frontier
-says that nothing of the task is left. A node that dies anywhere in between leaves a task that comes back, and requests
-that are known when it does.
+A task is taken under a lease, `task_requests` draws its requests, and once the items that it yielded besides are stored
+they go to the frontier in one step that counts them for the task. Then the source is told: at once, or, where it holds
+tasks to their end (a broker), when the frontier says that nothing of the task is left. A node that dies anywhere in
+between leaves a task that comes back, and requests that are known when it does.
 
 A store that went back to an earlier state has no requests of a task either. So the node remembers under which history of
 the store each task was put. Where that is another one than now, the task may be gone: it is turned into requests again.
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from netspy import crash
 from netspy.engine.control import Control, NodeGauge, wait_for_event
 from netspy.engine.env import Env
+from netspy.engine.page.page import TaskAtWork
 from netspy.engine.parts import TaskParts
 from netspy.engine.tasks.requests import (
     CHUNK,
@@ -89,6 +90,7 @@ class Feeder:
         self._stopping = False
         self.tasks: list[asyncio.Task[None]] = []
         self._in_hand: dict[str, Task] = {}  # taken, not all requests in the frontier yet
+        self._ready: list[Drawn] = []  # of those in hand: drawn, and their items are stored
         self._held: dict[str, _Put] = {}  # in the frontier, and the source wants to know of the end
         # task_requests raised, or the store went back to an earlier state: drawn again at that time
         self._later: list[tuple[float, Task]] = []
@@ -155,6 +157,7 @@ class Feeder:
         """Take tasks and feed them until stopped."""
         while not self._stopping:
             self._wake.clear()
+            await self.put_ready()
             tasks = self._due()
             room = self._settings.TASK_BATCH_SIZE - len(tasks)
             took = 0
@@ -222,7 +225,7 @@ class Feeder:
     def _ahead(self) -> bool:
         return (
             self._gauge.is_ahead(self._settings.SPIDER_SEED_AHEAD)
-            or len(self._held) >= 10 * self._settings.TASK_BATCH_SIZE
+            or len(self._held) + len(self._in_hand) >= 10 * self._settings.TASK_BATCH_SIZE
         )
 
     # -- taking ----------------------------------------------------------------------------------------------
@@ -287,20 +290,26 @@ class Feeder:
     async def _feed(self, tasks: Sequence[Task]) -> None:
         if getattr(self._source, "reusable", False):
             tasks = await self._without_open(tasks)
-        fed: list[Drawn] = []
         since = self._clock()
         for at in range(0, len(tasks), _AT_A_TIME):
             if self._stopping:
                 return  # what was drawn and not put is still in hand, and goes back with the rest
-            drawn = await asyncio.gather(*(self._draw(task) for task in tasks[at : at + _AT_A_TIME]))
-            fed += [one for one in drawn if one is not None]
+            await asyncio.gather(*(self._draw(task) for task in tasks[at : at + _AT_A_TIME]))
             late = self._clock() - since >= _GATHER_S or at + _AT_A_TIME >= len(tasks)
-            if fed and (late or sum(len(one.requests) for one in fed) >= CHUNK):
-                await self._put(fed)
-                fed, since = [], self._clock()
+            if late or sum(len(one.requests) for one in self._ready) >= CHUNK:
+                await self.put_ready()
+                since = self._clock()
 
-    async def _put(self, fed: Sequence[Drawn]) -> None:
-        """All requests of these tasks, or the last ones, in one step; then the source is told."""
+    def _is_ready(self, drawn: Drawn) -> None:
+        """Its items are stored: the task may be over once its requests are in the frontier."""
+        self._ready.append(drawn)
+        self._wake.set()
+
+    async def put_ready(self) -> None:
+        """All requests of the tasks that are ready, or the last ones, in one step; then the source is told."""
+        fed, self._ready = self._ready, []
+        if not fed:
+            return
         entries = [entry for one in fed for entry in one.requests]
         marks = [self._requests.mark(one.task, history=one.history) for one in fed]
         history = await self._outbox.put(entries, tasks=marks)
@@ -353,35 +362,42 @@ class Feeder:
                 len(tasks),
             )
 
-    async def _draw(self, task: Task) -> Drawn | None:
-        """The requests of a task; all but the last chunk of them are in the frontier already. None: there are none."""
+    async def _draw(self, task: Task) -> None:
+        """Have the requests of a task ready; all but the last chunk of them are in the frontier already."""
         if self._counts_deaths and task.deliveries >= _ALONE_AT + self._settings.SPIDER_MAX_DELIVERIES:
             why = f"its node died {task.deliveries - 1} times before it was turned into requests"
             self._throttled.error("poison", f"{self._name}: task {str(task.value)[:MAX_TEXT]}: {why}")
             self._counters.inc("poisoned")
             await self._fail(task, why, "poison")
-            return None
+            return
+        work = self._requests.at_work(task)
         try:
-            return await self._requests.requests_of(task)
+            drawn = await self._requests.requests_of(task, work)
         except NothingTakenError as error:  # said already, and it will not get better
+            await work.ended()
             await self._fail(task, str(error), "task_requests")
         except BaseException as caught:
-            await self._raised(task, failure(caught))
-        return None
+            await self._raised(task, work, failure(caught))
+        else:
+            work.finish(lambda: self._is_ready(drawn))
 
-    async def _raised(self, task: Task, error: Exception) -> None:
+    async def _raised(self, task: Task, work: TaskAtWork, error: Exception) -> None:
         tries = self._tries[task.token] = self._tries.get(task.token, 0) + 1
         text = f"{self._name}.task_requests ({user_line(error)}) raised {describe_error(error)}"
         self._throttled.error(text, f"{text}, for task {str(task.value)[:MAX_TEXT]}")
         self._counters.inc("callback_error")
         if isinstance(error, StoreLostError):
             raise error
+        # The task comes again, and asks for these again when it succeeds.
+        work.actions = [action for action in work.actions if not action.on_success]
         if tries <= self._settings.SPIDER_MAX_RETRY_TIMES and not isinstance(error, SpiderError):
             first_s = max(self._settings.SPIDER_RETRY_INTERVAL, _LOOK_S)
             wait_s = backoff_s(tries - 1, first_s=first_s, cap_s=_LONGEST_PAUSE_S)
             self._later.append((self._clock() + wait_s, task))
             self._in_hand.pop(task.token, None)
+            work.finish(lambda: None)
             return
+        await work.ended()
         await self._fail(task, describe_error(error), "task_requests")
 
     async def _fail(self, task: Task, why: str, reason: str) -> None:

@@ -7,20 +7,24 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from netspy import forked
 from netspy.engine.control import Control, NodeGauge
 from netspy.engine.env import Env
 from netspy.engine.leases.outbox import Outbox
-from netspy.engine.page.actions import current, reports
+from netspy.engine.page.actions import current
 from netspy.engine.page.callbacks import kind_of
+from netspy.engine.page.effects import Effects
 from netspy.engine.page.item_buffer import ItemBuffer
 from netspy.engine.page.output import CallbackOutput, OutputCollector, YieldSite, as_iterator, draw, is_async
+from netspy.engine.page.page import TaskAtWork
 from netspy.engine.page.threads import CallbackPool
 from netspy.engine.parts import TaskParts
-from netspy.errors import SerializationError, SpiderError
+from netspy.errors import SerializationError, SpiderError, StoreLostError
 from netspy.messages import codec
 from netspy.messages.entry import NewEntry, TaskMark
 from netspy.messages.request import Request
 from netspy.observe.faults import MAX_TEXT
+from netspy.raised import failure
 from netspy.tasks.contract import Task
 
 CHUNK = 500
@@ -54,7 +58,9 @@ class TaskRequests:
         items: ItemBuffer,
         collector: OutputCollector,
         pool: CallbackPool,
+        effects: Effects | None = None,
     ) -> None:
+        """`effects`: who carries out what task_requests asks for besides, such as `update_task`."""
         self._ahead = (
             env.settings.SPIDER_SEED_AHEAD
         )  # while so many requests wait, a long task is not drawn on
@@ -68,10 +74,16 @@ class TaskRequests:
         self._items = items
         self._collector = collector
         self.pool = pool
+        self._effects = effects
         self._said_nothing = False
 
-    async def requests_of(self, task: Task) -> Drawn:
-        """The last requests of a task; all before them are in the frontier already. Raises what the user's code raises,
+    def at_work(self, task: Task) -> TaskAtWork:
+        """To give to `requests_of`: who waits for the task's items."""
+        return TaskAtWork(task.token, self._effects)
+
+    async def requests_of(self, task: Task, work: TaskAtWork) -> Drawn:
+        """The last requests of a task; all before them are in the frontier already, its items in the item buffer for
+        `work`. Raises what the user's code raises, after all that it had yielded before was handed over;
         NothingTakenError.
         """
         identity = b"t" + task.token.encode()
@@ -86,11 +98,10 @@ class TaskRequests:
             salt=self._parts.salt(task.token),
             bypass=True,
         )
-        reported: list[Any] = []
-        out = await self._drawn(task, origin, reported)
+        out = await self._drawn(task, origin, work)
         if origin.refused and not (out.size() or origin.handed_over):
             raise NothingTakenError(origin.refused)
-        if self._parts.reported and not (out.children or origin.handed_over or reported):
+        if self._parts.reported and not (out.children or origin.handed_over or work.reported):
             self._say_silent(task)
         return Drawn(task, out.children, origin.history)
 
@@ -120,7 +131,7 @@ class TaskRequests:
         )
         return self._collector.entry(request, origin), only_failed
 
-    async def _drawn(self, task: Task, origin: YieldSite, reported: list[Any]) -> CallbackOutput:
+    async def _drawn(self, task: Task, origin: YieldSite, work: TaskAtWork) -> CallbackOutput:
         function = self._spider.task_requests
         adopt = self._spider.request_from_task
         collect = self._collector.take
@@ -128,13 +139,12 @@ class TaskRequests:
         def take(out: CallbackOutput, value: Any) -> None:
             collect(out, adopt(value, task.value) if isinstance(value, str | Request) else value, origin)
 
-        reports.set(reported)
+        current.set(work)
         if kind_of(function) != "plain":
-            return await self._drawn_async(task, function(task.value), origin, take)
+            return await self._drawn_async(task, function(task.value), origin, work, take)
 
         def first() -> tuple[CallbackOutput, Any]:
-            current.set(None)
-            reports.set(reported)
+            current.set(work)
             result = function(task.value)
             if is_async(result):
                 return CallbackOutput(), result
@@ -143,52 +153,74 @@ class TaskRequests:
 
         def more() -> CallbackOutput:
             out = CallbackOutput()
-            reports.set(reported)
+            current.set(work)
             if origin.generator is not None:
                 iterator = origin.generator
-                out.more = draw(iterator, lambda value: take(out, value), out.size, CHUNK)
+                try:
+                    out.more = draw(iterator, lambda value: take(out, value), out.size, CHUNK)
+                except BaseException as caught:
+                    out.error = failure(caught)
             return out
 
         out: CallbackOutput
         out, later = await self.pool.call(first)
         if later is not None:
-            return await self._drawn_async(task, later, origin, take)
-        while out.more:
-            await self._put_chunk(task, out, origin)
+            return await self._drawn_async(task, later, origin, work, take)
+        while out.more or out.error is not None:
+            await self._put_chunk(task, out, origin, work)
+            if out.error is not None:
+                raise out.error
             out = await self.pool.call(more)
-        self._keep_rows(out)
+        await self._keep_rows(out, work)
         return out
 
     async def _drawn_async(
-        self, task: Task, result: Any, origin: YieldSite, take: Callable[[CallbackOutput, Any], None]
+        self,
+        task: Task,
+        result: Any,
+        origin: YieldSite,
+        work: TaskAtWork,
+        take: Callable[[CallbackOutput, Any], None],
     ) -> CallbackOutput:
         out = CallbackOutput()
-        if hasattr(result, "__aiter__"):
-            origin.generator = result
-            async for value in result:
-                take(out, value)
-                if out.size() >= CHUNK:
-                    await self._put_chunk(task, out, origin)
-                    out = CallbackOutput()
-        else:
-            for value in as_iterator(await result) or ():
-                take(out, value)
-        self._keep_rows(out)
+        try:
+            if hasattr(result, "__aiter__"):
+                origin.generator = result
+                async for value in result:
+                    take(out, value)
+                    if out.size() >= CHUNK:
+                        full, out = out, CallbackOutput()
+                        await self._put_chunk(task, full, origin, work)
+            else:
+                for value in as_iterator(await result) or ():
+                    take(out, value)
+        except StoreLostError:
+            raise
+        except BaseException as caught:
+            out.error = failure(caught)
+        forked.leave()
+        if out.error is not None:
+            await self._put_chunk(task, out, origin, work)
+            raise out.error
+        await self._keep_rows(out, work)
         return out
 
-    async def _put_chunk(self, task: Task, out: CallbackOutput, origin: YieldSite) -> None:
-        """A part of a task's requests: the task stays open until the rest is there too."""
-        origin.handed_over = True
-        self._keep_rows(out)
+    async def _put_chunk(self, task: Task, out: CallbackOutput, origin: YieldSite, work: TaskAtWork) -> None:
+        """A part of what a task yields: the task stays open until the rest is there too."""
+        await self._keep_rows(out, work)
+        origin.handed_over |= out.size() > 0
+        if not out.children:
+            return
         history = await self.outbox.put(out.children, tasks=[self.mark(task, fed=False)])
         origin.history = origin.history or history
         self._gauge.fed += len(out.children)
         while not self._control.stopping and self._gauge.is_ahead(self._ahead):  # noqa: ASYNC110 - another task's number
             await asyncio.sleep(_PAUSE_S)
 
-    def _keep_rows(self, out: CallbackOutput) -> None:
+    async def _keep_rows(self, out: CallbackOutput, work: TaskAtWork) -> None:
         if out.rows:
-            self._items.add(None, out.rows)
+            self._items.add(work, out.rows)
+            await self._items.room()
 
 
 async def fetch_tasks(fetch: Callable[[int], Any], limit: int, pool: CallbackPool) -> list[Any]:

@@ -28,6 +28,7 @@ from netspy.frontier.redis.membership import (
 from netspy.frontier.redis.start_checks import Joined, check_joined
 from netspy.policy.claiming import MAX_CLAIM_BYTES, suspicion_limit
 from netspy.policy.lease import LeaseTimes
+from netspy.redisio.keys import batch_types, failed_items
 from netspy.redisio.scripts import Arg, Call, Script, load
 from netspy.settings import without_passwords
 
@@ -117,6 +118,14 @@ class Calls:
         """Register; `epoch` is '' at start. The id, and the call; `joined` reads its answer."""
         k = self.keys
         dedup = self.dedup
+        # What is made later in the run is looked at now: nobody's key is met, or deleted, in the middle of it.
+        later = [
+            (k.alerts, "zset"),
+            (k.runs, "zset"),
+            (failed_items(self.scope.job), "list"),
+            *(batch_types(k.ns) if self.owner.kind == "batch" else ()),
+        ]
+        items = k.items.types()
         typed = [
             (k.queued, "zset"),
             (k.inflight, "zset"),
@@ -125,15 +134,16 @@ class Calls:
             (k.lock, "string"),
             (k.tasks, "hash"),
             (k.closing, "hash"),
-            (dedup.keys.layout, "hash"),
-            (dedup.keys.count, "string"),
-            (dedup.keys.exact, "set"),
-            *((name, "string") for name in dedup.keys.bloom),
+            *later,
+            *items,
+            *dedup.keys.types(),
         ]
         owner = self.owner
+        of_items = 11 + len(later)
         args: list[Arg] = [shared.now(), epoch, secrets.token_hex(8), self.scope.run_ttl_ms]
         args += [owner.name, owner.kind, FORMAT_VERSION, int(owner.take_over)]
-        args += [report_json(None, shared.started), shared.run_id, self._layout, 11]
+        args += [report_json(None, shared.started), shared.run_id, self._layout]
+        args += [of_items + len(items), of_items, 8]
         node = new_node_id()
         args += [node, shared.member.node, shared.member.writes_done]
         args += [wanted for _, wanted in typed]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import ConfigError
+from netspy.redisio.errors import foreign_lock
 
 if TYPE_CHECKING:
     import redis.asyncio
@@ -100,6 +101,13 @@ def check_joined(reply: list[Any], ns: str, owner: Owner, layout: str) -> Joined
             f"class {owner.name}; give this spider its own redis_key, or, when the class was renamed, start it once "
             "with take_over=True or --take-over (or clear the job with `netspy reset`)"
         )
+    if status == "FOREIGN":
+        raise ConfigError(
+            f"Redis key {rest[0]} belongs to another program: what netspy's item filter keeps there has a mark; choose "
+            "another redis_key or REDIS_KEY_PREFIX, or delete it"
+        )
+    if status == "LOCK":
+        raise ConfigError(foreign_lock(*rest))
     if status == "VERSION":
         raise ConfigError(
             f"the Redis namespace {ns} was written in format version {rest[0] or '?'}, which this version "

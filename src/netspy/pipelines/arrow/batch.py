@@ -109,8 +109,12 @@ def conformed(table: Any, plan: Plan) -> Any:
             arrays.append(column.cast(field.type))
         else:
             kind = plan.kinds.get(field.name, TEXT)
-            values = [_again(value, kind) for value in column.to_pylist()]
-            arrays.append(pa.array(values, type=field.type))
+            try:
+                values = [_again(value, kind) for value in column.to_pylist()]
+            except ValueError:  # Python has no nanoseconds
+                arrays.append(column.cast(field.type))
+            else:
+                arrays.append(pa.array(values, type=field.type))
     return pa.Table.from_arrays(arrays, schema=plan.schema)
 
 

@@ -11,17 +11,18 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from netspy.pipelines.arrow.batch import Columns, Plan, as_table, conformed, plan_of
-from netspy.pipelines.arrow.types import Kind, kind_from_arrow
+from netspy.pipelines.arrow.folder import make_alike, parts_of, types_of
 from netspy.pipelines.local.shared_file import locked, sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from netspy.pipelines.arrow.types import Kind
     from netspy.pipelines.local.shared_file import SharedFile
 
 _LOG_SUFFIX = ".rows"
@@ -63,6 +64,11 @@ class Segment:
         """Length of the log in bytes."""
         return self._file.size()
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether somebody removed the log. Its rows can still be made a file while this process lives."""
+        return self._file.is_gone
+
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add a batch; on the disk when this returns. Raises ItemError, OSError: then none of it is there."""
         import pyarrow as pa
@@ -77,7 +83,7 @@ class Segment:
 
     def finish(self) -> None:
         """Make the Parquet file and remove the log. Raises OSError, ArrowException: then the log stays."""
-        finish(self._file, self.target, self._columns.declared)
+        finish(self._file, self.target, self._columns.declared, self._say)
         self.close()
 
     def close(self) -> None:
@@ -96,23 +102,24 @@ def with_logs(folder: Path) -> Iterator[Path]:
         yield log.with_name(f"{log.name.removeprefix('_').removesuffix(_LOG_SUFFIX)}.parquet")
 
 
-def take_over(target: Path, declared: Mapping[str, Any]) -> bool:
+def take_over(target: Path, declared: Mapping[str, Any], say: Callable[[str], None]) -> bool:
     """Finish the file of a process that is gone; False when it isn't gone. Raises OSError, ArrowException."""
     try:
         with locked(log_of(target), wait_s=0.0, create=False) as file:
-            finish(file, target, declared)
+            finish(file, target, declared, say)
     except (TimeoutError, FileNotFoundError):
         return False
     return True
 
 
-def finish(file: SharedFile, target: Path, declared: Mapping[str, Any]) -> None:
+def finish(file: SharedFile, target: Path, declared: Mapping[str, Any], say: Callable[[str], None]) -> None:
     """Make `target` of the log `file` and remove the log. `declared` columns are there in any case."""
     if not target.exists():
         places = _batches(file)
         plan = plan_of((_table(file, *place).schema for place in places), declared)
         if plan is not None:
             _make(file, places, target, plan)
+    make_alike(target.parent, say)
     file.remove()
 
 
@@ -140,14 +147,8 @@ def _table(file: SharedFile, at: int, length: int) -> Any:
 
 
 def _kinds_before(folder: Path) -> dict[str, Kind]:
-    """The kinds of the newest finished file of the folder, so that files of a table have the same types."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    for path in sorted(folder.glob("part-*.parquet"), reverse=True):
-        with suppress(OSError, pa.ArrowException):
-            return {field.name: kind_from_arrow(field.type) for field in pq.read_schema(path)}
-    return {}
+    """The kinds that hold what all finished files of the folder have, so that files of a table have the same types."""
+    return {name: kind for name, (_, kind) in types_of(parts_of(folder)).items() if kind.name != "other"}
 
 
 def _make(file: SharedFile, places: list[tuple[int, int]], target: Path, plan: Plan) -> None:
@@ -155,6 +156,7 @@ def _make(file: SharedFile, places: list[tuple[int, int]], target: Path, plan: P
     import pyarrow.parquet as pq
 
     temporary = target.with_name(f"_{target.name}.tmp")
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with temporary.open("wb") as out:
             with pq.ParquetWriter(out, plan.schema, compression="zstd") as writer:

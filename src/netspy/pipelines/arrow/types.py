@@ -10,12 +10,16 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from netspy.pipelines.values import clean_text, text_of
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _INT64 = 1 << 63
+_INT64_DIGITS = 19
 _EXACT_IN_FLOAT = 15  # digits of a whole number that a 64-bit float keeps
 _MOST_DIGITS = 76  # decimal256
 
@@ -118,7 +122,7 @@ def kind_of(value: Any) -> Kind:
     if kind is not None:
         return kind
     if isinstance(value, int):
-        digits = len(str(abs(value))) if abs(value) < 10**_MOST_DIGITS else _MOST_DIGITS + 1
+        digits = digits_of(value)
         return _number(digits, 0) if not -_INT64 <= value < _INT64 else Kind("int", digits)
     if isinstance(value, Decimal):
         parts = value.as_tuple()
@@ -129,6 +133,11 @@ def kind_of(value: Any) -> Kind:
     if isinstance(value, list):
         return _list_kind(value) or TEXT
     return TEXT
+
+
+def digits_of(number: int) -> int:
+    """How many decimal digits it has, up to one more than a decimal can have."""
+    return len(str(abs(number))) if abs(number) < 10**_MOST_DIGITS else _MOST_DIGITS + 1
 
 
 def _number(whole: int, scale: int) -> Kind:
@@ -217,17 +226,31 @@ def arrow_type(kind: Kind) -> Any:
 
 
 def kind_from_arrow(found: Any) -> Kind:
-    """The kind of a column of a file; `null` for a type that no kind has."""
+    """The kind of a column of a file, with as many digits as the type allows; `other` for what we never write, with the
+    type's name.
+    """
     import pyarrow as pa
 
-    if pa.types.is_decimal(found):
+    is_ = pa.types
+    if is_.is_dictionary(found):
+        return kind_from_arrow(found.value_type)
+    if is_.is_decimal(found):
         return Kind("decimal", found.precision - found.scale, found.scale)
-    if pa.types.is_timestamp(found):
+    if is_.is_timestamp(found) and found.unit != "ns":
         return Kind("moment", zone=found.tz or "")
-    if pa.types.is_list(found):
+    if is_.is_integer(found):
+        return Kind("int", _INT64_DIGITS)
+    if is_.is_list(found) or is_.is_large_list(found) or is_.is_fixed_size_list(found):
         inner = kind_from_arrow(found.value_type)
-        return Kind("list", inner=inner.name) if inner.name in _LISTED else NULL
-    for kind in (BOOL, Kind("int"), FLOAT, TEXT, BYTES, DATE, TIME):
-        if found.equals(arrow_type(kind)):
-            return kind
-    return NULL
+        if inner.name in _LISTED:
+            return Kind("list", inner.whole, inner=inner.name)
+    kinds: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
+        (is_.is_null, NULL),
+        (is_.is_boolean, BOOL),
+        (is_.is_floating, FLOAT),
+        (lambda one: is_.is_string(one) or is_.is_large_string(one) or is_.is_string_view(one), TEXT),
+        (lambda one: is_.is_binary(one) or is_.is_large_binary(one) or is_.is_fixed_size_binary(one), BYTES),
+        (is_.is_date, DATE),
+        (lambda one: is_.is_time(one) and one.unit != "ns", TIME),
+    )
+    return next((kind for check, kind in kinds if check(found)), Kind("other", inner=str(found)))

@@ -11,7 +11,8 @@ from netspy.errors import NetspyError, PipelineError
 from netspy.messages.row import DeadRow
 from netspy.pipelines.dead_letters.records import line_of, parse_record
 from netspy.pipelines.dead_letters.replay import Replayed, Writer, replay
-from netspy.pipelines.local.shared_file import SharedFile, end_of_last_line, locked
+from netspy.pipelines.local.json_lines import ended
+from netspy.pipelines.local.shared_file import SharedFile, locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,18 +74,15 @@ class DeadLetterFile:
             yield None if file is None else ClaimedFile(file, self._append)
 
     def _append(self, data: bytes) -> None:
-        with locked(self.path) as file:
-            if end := file.size():
-                whole = end_of_last_line(file)
-                if whole < end:
-                    file.cut(whole)
+        with locked(self.path, private=True) as file:
+            self._whole(file)
             file.append(data)
 
     def _claim(self, stack: ExitStack) -> SharedFile | None:
         """The file to replay, locked until `stack` ends; None when there is nothing to replay."""
         while True:
             try:
-                file = stack.enter_context(locked(self._claimed, wait_s=0.0, create=False))
+                file = stack.enter_context(locked(self._claimed, wait_s=0.0, create=False, private=True))
             except TimeoutError as error:
                 raise PipelineError(
                     f"{self._claimed} is being replayed by another process; let it finish"
@@ -96,7 +94,7 @@ class DeadLetterFile:
                 return file
             with ExitStack() as attempt:
                 try:
-                    file = attempt.enter_context(locked(self.path, create=False))
+                    file = attempt.enter_context(locked(self.path, create=False, private=True))
                 except FileNotFoundError:
                     return None
                 # Only the holder of this lock makes the other name, so it can't appear behind this question.
@@ -110,16 +108,20 @@ class DeadLetterFile:
     def _take_in(self, file: SharedFile) -> None:
         """Add what has failed since the broken-off replay, so that one pass does both."""
         self._whole(file)
-        with suppress(FileNotFoundError), locked(self.path, create=False) as newer:
+        with suppress(FileNotFoundError), locked(self.path, create=False, private=True) as newer:
             self._whole(newer)
             file.append(newer.read(0, newer.size()))
             newer.remove()
 
     @staticmethod
     def _whole(file: SharedFile) -> None:
-        end = end_of_last_line(file)
-        if end < file.size():
-            file.cut(end)
+        """Cut a torn last line; end any other, also one that a hand has changed."""
+        try:
+            before = ended(file)
+        except ValueError:
+            before = b"\n"
+        if before:
+            file.append(before)
 
 
 class ClaimedFile:

@@ -104,7 +104,14 @@ def _key(key: Any, lost: list[str]) -> Any:
 
 
 def parse_record(line: bytes) -> DeadRow:
-    """Raises ValueError (DecodeError, UnicodeDecodeError), SerializationError."""
+    """Raises ValueError (DecodeError, UnicodeDecodeError) or SerializationError, whatever stands there."""
+    try:
+        return _parsed(line)
+    except (ArithmeticError, LookupError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise ValueError(f"no dead letter: {error}") from error
+
+
+def _parsed(line: bytes) -> DeadRow:
     record = untag(_read(line))
     if not (
         isinstance(record, dict)

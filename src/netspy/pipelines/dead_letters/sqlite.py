@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from netspy.errors import NetspyError, PipelineError
 from netspy.pipelines.dead_letters.records import line_of, parse_record
 from netspy.pipelines.local.shared_file import locked
+from netspy.private_files import narrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,6 +33,8 @@ class SqliteLetters:
         try:
             db.execute("PRAGMA synchronous = FULL")
             db.execute("CREATE TABLE IF NOT EXISTS failed_items (id INTEGER PRIMARY KEY, line BLOB NOT NULL)")
+            if db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone() == (1,):
+                narrow(self.path)  # one with other tables is the user's own
         except BaseException:
             db.close()
             raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from netspy.errors import PipelineError, RowsFailedError
 from netspy.pipelines.delivery.deadline import Deadline, LimitError
 from netspy.pipelines.delivery.runner import Group, Runner
-from netspy.pipelines.errors import UnavailableError, rows_fault, text_of
+from netspy.pipelines.errors import UnavailableError, may_be_the_row, rows_fault, text_of
 from netspy.policy.retry import Backoff
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _LONGEST_BACKOFF_S = 30.0
 _SHORTEST_PAUSE_S = 0.1
 _PATIENCE_S = 10.0  # splitting goes on for this long without storing a row, then the rest counts as failed
+_ALONE_TRIES = 5
+"""So often a row breaks the connection by itself, with pauses, while others were stored, before it is the row's fault."""
 
 
 class Failure(NamedTuple):
@@ -46,11 +48,20 @@ class _Attempt(NamedTuple):
 
 
 class _Tried(NamedTuple):
-    """What became of a group: rows lost for good, and those that may be stored once `error` has passed."""
+    """What became of a group: rows lost for good, and those that may be stored once `error` has passed.
+
+    `suspects`: those of the rest that alone broke the connection, while everything else was stored.
+    """
 
     lost: Sequence[Failure] = ()
     rest: Sequence[Failure] = ()
     error: Exception | None = None
+    suspects: frozenset[int] = frozenset()
+
+    @property
+    def places(self) -> set[int]:
+        """Of the rest, in the batch."""
+        return {failure.place for failure in self.rest}
 
 
 class DeliveryRetry:
@@ -92,11 +103,20 @@ class DeliveryRetry:
                 tried = await self._store(runner, left, patient=patient)
                 self._judge(runner, left, tried)
                 failures += tried.lost
-                while tried.rest and await self._wait_for_store(runner, tried):
-                    left = left.only({failure.place for failure in tried.rest})
-                    tried = await self._store(runner, left, patient=False)
+                suspects, waits, alone = tried.suspects, 0, 0
+                while tried.rest and alone < _ALONE_TRIES and await self._wait_for_store(runner, tried):
+                    left = left.only(tried.places)
+                    tried = await self._again(runner, left, waits, suspects)
                     self._judge(runner, left, tried)
                     failures += tried.lost
+                    suspects |= tried.suspects
+                    waits += 1
+                    alone = alone + 1 if tried.places <= suspects else 0
+                if tried.rest and alone >= _ALONE_TRIES:
+                    failures += tried.rest
+                    runner.away_since = None
+                    self.waited_for.pop(runner.label, None)
+                    continue
                 if tried.rest:
                     failures += tried.rest
                     patient = False  # the other tables get one try each, not the whole series
@@ -170,7 +190,7 @@ class DeliveryRetry:
         if error is None:
             return _Tried(lost)
         if named:
-            return _Tried(lost, _named_failures(runner, named), error)
+            return self._named(runner, lost, named)
         # A store that is known to be away is not asked for each of the rows.
         known = runner.away_since is not None and runner.away(error)
         if known or isinstance(error, UnavailableError) or len(group.items) == 1:
@@ -179,13 +199,52 @@ class DeliveryRetry:
         parts = await self._split(runner, group, error)
         return parts._replace(lost=[*lost, *parts.lost])
 
-    async def _split(self, runner: Runner, group: Group, error: Exception) -> _Tried:
-        """Halve the group again and again, so that only rows which fail alone are lost.
+    def _named(self, runner: Runner, lost: list[Failure], named: dict[int, Exception]) -> _Tried:
+        """Of rows that the pipeline itself told apart, those for which its store has no time now are the rest."""
+        away = {place: why for place, why in named.items() if runner.away(why)}
+        rest = away or named
+        refused = {place: why for place, why in named.items() if place not in rest}
+        return _Tried(
+            [*lost, *_named_failures(runner, refused)],
+            _named_failures(runner, rest),
+            next(iter(rest.values())),
+        )
 
-        Those behind the last row that was stored may have failed because the store went away: they are the rest.
+    async def _again(self, runner: Runner, group: Group, number: int, suspects: frozenset[int]) -> _Tried:
+        """Another try, the `number`-th, of rows that wait for their store.
+
+        One row that breaks the connection must not keep the others waiting for ever. So each time one of them, another
+        one, goes alone, and when it is stored the store is there, and the others are split.
+        """
+        tried = await self._store(runner, group, patient=False)
+        if (
+            len(tried.rest) < len(group.indexes)
+            or len(group.indexes) == 1
+            or tried.error is None
+            or isinstance(tried.error, UnavailableError)
+            or not runner.away(tried.error)
+        ):
+            return tried
+        lost: Sequence[Failure] = ()
+        if not tried.places <= suspects:
+            probe = group.indexes[number % len(group.indexes)]
+            found = await self._store(runner, group.only({probe}), patient=False)
+            if found.rest:
+                return tried
+            lost = found.lost
+            group = group.only(tried.places - {probe})
+        parts = await self._split(runner, group, tried.error)
+        return parts._replace(lost=[*lost, *parts.lost])
+
+    async def _split(self, runner: Runner, group: Group, error: Exception) -> _Tried:
+        """Halve the group again and again, so that only rows which are at fault are lost.
+
+        Where the error says that the store is away, or may be (nothing was stored after it), the rows are the rest.
         """
         lost: list[Failure] = []
-        behind: list[tuple[Group, Exception]] = []
+        waiting_for: list[tuple[Group, Exception]] = []  # failed because the store was away
+        behind: list[tuple[Group, Exception]] = []  # failed since the last row that was stored
+        failed_calls: list[Group] = [group]
         stored = False
         progress = time.monotonic()
         waiting = group.halves()
@@ -198,21 +257,42 @@ class DeliveryRetry:
                     progress = time.monotonic()
                     stored = True
                     for failed, why in behind:
-                        lost += _all_failed(runner, failed, why)
+                        if runner.away(why):
+                            waiting_for.append((failed, why))
+                        else:
+                            lost += _all_failed(runner, failed, why)
                     behind = []
                 if found is None:
                     continue
+                if rows_fault(found):
+                    progress = time.monotonic()  # the store is there, and says what is wrong
                 error = found
                 part = left
-                if not named and len(part.items) > 1 and not isinstance(error, UnavailableError):
+                failed_calls.append(part)
+                if named:
+                    behind += [(part.only({place}), why) for place, why in named.items()]
+                    continue
+                if len(part.items) > 1 and not isinstance(error, UnavailableError):
                     waiting += part.halves()
                     continue
             behind.append((part, error))
         rest: list[Failure] = []
-        for failed, why in behind:
-            passing = runner.away(why) if stored else not rows_fault(why)
-            (rest if passing else lost).extend(_all_failed(runner, failed, why))
-        return _Tried(lost, rest, error if rest else None)
+        reasons: list[Exception] = []
+        alone: set[int] = set()
+        for failed, why in waiting_for + behind:
+            away = runner.away(why)
+            if away or not (stored or rows_fault(why)):
+                rest += _all_failed(runner, failed, why)
+                reasons.append(why)
+                if away and len(failed.indexes) == 1 and may_be_the_row(why):
+                    alone |= {*failed.indexes}
+            else:
+                lost += _all_failed(runner, failed, why)
+        if not rest:
+            return _Tried(lost)
+        guilty = stored and all(alone.intersection(call.indexes) for call in failed_calls)
+        cause = next((why for why in reasons if runner.away(why)), reasons[-1])
+        return _Tried(lost, rest, cause, frozenset(alone) if guilty else frozenset())
 
     async def _attempt(self, runner: Runner, group: Group) -> _Attempt:
         error = await self._call(runner, group)

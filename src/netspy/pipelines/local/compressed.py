@@ -24,12 +24,16 @@ _ZSTD_SLICE = 4096
 
 
 class Codec(NamedTuple):
-    """One format: how a batch is packed, what begins a member, and how a member is read."""
+    """One format: how a batch is packed, what begins a member, and how a member is read.
+
+    `begin`: up to so many bytes of the content, out of the beginning of a file.
+    """
 
     suffix: str
     magic: bytes
     pack: Callable[[bytes], bytes]
     reader: Callable[[], _Reader]
+    begin: Callable[[bytes, int], bytes]
 
 
 class _Reader(Protocol):
@@ -94,11 +98,26 @@ def _zstd(data: bytes) -> bytes:
     return packed
 
 
+def _begin_gzip(data: bytes, most: int) -> bytes:
+    return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(data, most)
+
+
+def _begin_zstd(data: bytes, most: int) -> bytes:
+    zstd = import_module("zstandard")
+    with zstd.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+        content: bytes = reader.read(most)
+    return content
+
+
 CODECS: dict[str, Codec] = {
     "gzip": Codec(
-        ".gz", b"\x1f\x8b\x08", lambda data: gzip.compress(data, _GZIP_LEVEL, mtime=0), _GzipReader
+        ".gz",
+        b"\x1f\x8b\x08",
+        lambda data: gzip.compress(data, _GZIP_LEVEL, mtime=0),
+        _GzipReader,
+        _begin_gzip,
     ),
-    "zstd": Codec(".zst", b"\x28\xb5\x2f\xfd", _zstd, _ZstdReader),
+    "zstd": Codec(".zst", b"\x28\xb5\x2f\xfd", _zstd, _ZstdReader, _begin_zstd),
 }
 
 
@@ -127,6 +146,17 @@ def whole_part(file: SharedFile, codec: Codec) -> Whole:
         if found is not None:
             return found
     return Whole(0, newline=True)
+
+
+def head_of(file: SharedFile, codec: Codec, most: int) -> bytes:
+    """Up to `most` bytes of the content, from its beginning. Raises ValueError when the file isn't of this format."""
+    data = file.read(0, most)
+    if not data.startswith(codec.magic) and data != codec.magic[: len(data)]:
+        raise ValueError(f"its content is not compressed as its name says ({codec.suffix})")
+    try:
+        return codec.begin(data, most)
+    except Exception:  # a first member that a crash tore; the formats have errors of their own
+        return b""
 
 
 def _member(file: SharedFile, codec: Codec, start: int, size: int) -> Whole | None:

@@ -9,12 +9,14 @@ be tried again.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from netspy.policy.retry import backoff_s
+from netspy.private_files import narrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +47,10 @@ class SharedFile:
         stat = os.fstat(self._fd)
         return stat.st_dev, stat.st_ino
 
+    def narrow(self) -> None:
+        """Take it from all but its owner."""
+        narrow(self._fd)
+
     def size(self) -> int:
         """Length in bytes."""
         return os.fstat(self._fd).st_size
@@ -69,10 +75,16 @@ class SharedFile:
         os.lseek(self._fd, offset, os.SEEK_SET)
         write_all(self._fd, data)
 
-    def append(self, data: bytes) -> None:
-        """All of `data` on the disk, or (with the OSError that says why) nothing of it in the file."""
+    def append(self, data: bytes, *, marked: bool = False) -> None:
+        """All of `data` on the disk, or (with the OSError that says why) nothing of it in the file.
+
+        `marked`: when the process ends in between, `torn_after` tells of it.
+        """
         size = self.size()
         try:
+            if marked:
+                with suppress(PermissionError):  # of the folder; the file itself may be written
+                    self._mark.write_text(f"{self.identity} {size}", encoding="ascii")
             os.lseek(self._fd, size, os.SEEK_SET)
             write_all(self._fd, data)
             _sync(self._fd)
@@ -80,15 +92,40 @@ class SharedFile:
             with suppress(OSError):
                 os.ftruncate(self._fd, size)
             raise
+        finally:
+            if marked:
+                self._unmark()
         if size == 0:
             sync_folder(self.path.parent)
+
+    @property
+    def _mark(self) -> Path:
+        """Is there only while an append goes on, and says where in which file that began."""
+        return self.path.with_name(f"{self.path.name}.writing")
+
+    def _unmark(self) -> None:
+        with suppress(OSError):
+            self._mark.unlink(missing_ok=True)
+
+    def torn_after(self, end: int) -> bool:
+        """Whether what stands behind `end` is what an append of ours could not finish, and not somebody else's."""
+        try:
+            identity, _, began = self._mark.read_text(encoding="ascii").rpartition(" ")
+        except (OSError, UnicodeDecodeError):
+            return False
+        return identity == str(self.identity) and began.isdigit() and int(began) <= end
 
     def cut(self, end: int) -> None:
         """Move what stands after `end` (a record torn by a crash) to `<file>.torn`, and say so in the log."""
         size = self.size()
         torn = self.path.with_name(self.path.name + ".torn")
-        fd = os.open(torn, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, 0o666)
+        mode = stat.S_IMODE(os.fstat(self._fd).st_mode)
+        fd = os.open(torn, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, mode)
         try:
+            if sys.platform != "win32":
+                os.fchmod(
+                    fd, stat.S_IMODE(os.fstat(fd).st_mode) & mode
+                )  # nobody reads more than the file itself
             for block in self.blocks(end, size):
                 write_all(fd, block)
             write_all(fd, b"\n")
@@ -96,6 +133,7 @@ class SharedFile:
         finally:
             os.close(fd)
         os.ftruncate(self._fd, end)
+        self._unmark()
         from loguru import logger
 
         logger.warning(
@@ -125,17 +163,34 @@ class SharedFile:
         self.path = target
 
     def remove(self) -> None:
-        """Delete the file."""
+        """Delete the file, if nobody else did."""
         if sys.platform == "win32":
             self.close()
-        self.path.unlink()
-        sync_folder(self.path.parent)
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+            sync_folder(self.path.parent)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether somebody removed the file, or put another in its place: what we write is lost when we end."""
+        try:
+            return not os.path.samestat(self.path.stat(), os.fstat(self._fd))
+        except FileNotFoundError:
+            return True
 
     def close(self) -> None:
         """Close the file; on POSIX this ends the lock."""
         if self._fd >= 0:
+            unlock(self._fd)
             os.close(self._fd)
             self._fd = -1
+
+
+def unlock(fd: int) -> None:
+    """End a lock of `flock` now. Closing the file doesn't while a process that was forked meanwhile has it open, too."""
+    if sys.platform != "win32":
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -171,11 +226,13 @@ def end_of_last_line(file: SharedFile) -> int:
 
 
 @contextmanager
-def locked(path: Path, *, wait_s: float = LOCK_WAIT_S, create: bool = True) -> Iterator[SharedFile]:
+def locked(
+    path: Path, *, wait_s: float = LOCK_WAIT_S, create: bool = True, private: bool = False
+) -> Iterator[SharedFile]:
     """Open `path` and hold its exclusive lock, between processes and between threads.
 
-    Makes the file and its folder unless `create` is False. Raises TimeoutError when another process keeps
-    the lock longer than `wait_s` seconds, FileNotFoundError without `create`, and OSError.
+    Makes the file and its folder unless `create` is False. `private`: only its owner may read it. Raises TimeoutError
+    when another process keeps the lock longer than `wait_s` seconds, FileNotFoundError without `create`, and OSError.
     """
     if create:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -190,6 +247,8 @@ def locked(path: Path, *, wait_s: float = LOCK_WAIT_S, create: bool = True) -> I
         return
     file = _lock_posix(path, give_up, wait_s, create=create)
     try:
+        if private:
+            file.narrow()
         yield file
     finally:
         file.close()

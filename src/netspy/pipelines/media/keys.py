@@ -47,7 +47,10 @@ def ending(url: str, content_type: str) -> str:
 
 
 def default_key(url: str, sha256: str, content_type: str) -> str:
-    """`<first two digits>/<SHA-256 of the content><ending>`: the same content has one key."""
+    """`<first two digits>/<SHA-256 of the content><ending>`: the same content with the same ending has one key.
+
+    An ending of the content alone would depend on which of its URLs came first.
+    """
     return f"{sha256[:2]}/{sha256}{ending(url, content_type)}"
 
 

@@ -6,12 +6,12 @@ import os
 import secrets
 import shutil
 import tempfile
+import threading
 import time
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
 
 from netspy.errors import ConfigError, MissingExtraError
 from netspy.pipelines.errors import UnavailableError, text_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _FOLDER, _LOCK = "netspy-files-", ".lock"
 _LEFT_OVER_S = 24 * 3600.0  # an incoming file this old belongs to a process that is gone
+_LONGEST_PREFIX = 120  # bytes: S3 keys end at 1,024, and ours may have 900
 _PART_BYTES = 8 << 20  # of a multipart upload; in memory at a time, for each of the threads that send
 _SENDERS = 2
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
@@ -63,17 +64,21 @@ class FileStore(Protocol):
 
 def store_for(settings: Settings) -> FileStore:
     """The store that FILES_STORE names. Raises ConfigError, and MissingExtraError when its driver isn't there."""
-    named = settings.FILES_STORE
+    named = str(settings.FILES_STORE)
     if named.startswith("s3://"):
-        parts = urlsplit(named)
-        if not parts.netloc:
+        # No URL: `#`, `?` and `%` are characters of a prefix like others.
+        bucket, _, prefix = named.removeprefix("s3://").partition("/")
+        prefix = prefix.strip("/")
+        if not bucket:
             raise ConfigError(f"FILES_STORE={named!r} names no bucket; write s3://bucket/prefix")
+        if len(prefix.encode("utf-8", "replace")) > _LONGEST_PREFIX:
+            raise ConfigError(f"FILES_STORE={named!r}: the prefix has more than {_LONGEST_PREFIX} bytes")
         if find_spec("boto3") is None:
             raise MissingExtraError(f"FILES_STORE={named!r}", "s3")
-        return BucketStore(settings, parts.netloc, parts.path.strip("/"))
+        return BucketStore(settings, bucket, prefix)
     if "://" in named:
         raise ConfigError(f"FILES_STORE={named!r} is neither a folder nor s3://bucket/prefix")
-    return FolderStore(Path(named))
+    return FolderStore(Path(named).expanduser())
 
 
 class FolderStore:
@@ -93,6 +98,7 @@ class FolderStore:
 
     def incoming(self) -> Path:
         """See FileStore.incoming. On the store's own file system, so that a rename is enough."""
+        self._incoming.mkdir(parents=True, exist_ok=True)  # somebody may have removed it
         return self._incoming / secrets.token_hex(12)
 
     def _path(self, key: str) -> Path:
@@ -146,6 +152,7 @@ class BucketStore:
         self._prefix = f"{prefix}/" if prefix else ""
         self._folder: Path | None = None
         self._own = ExitStack()
+        self._making = threading.Lock()
         self._client: Any = None
         self._transfer: Any = None
 
@@ -193,7 +200,11 @@ class BucketStore:
         """See FileStore.incoming."""
         if self._folder is None:
             raise UnavailableError("the store isn't open")
-        return self._folder / secrets.token_hex(12)
+        with self._making:
+            if not self._folder.is_dir():  # cleaners of temporary folders remove what is some days old
+                self._own.close()
+                self._folder = _own_folder(self._own)
+            return self._folder / secrets.token_hex(12)
 
     def size(self, key: str) -> int | None:
         """See FileStore.size."""
@@ -264,6 +275,7 @@ def _own_folder(until: ExitStack) -> Path:
     for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
         with suppress(OSError), locked(left / _LOCK, wait_s=0.0, create=False):
             shutil.rmtree(left, ignore_errors=True)
+    Path(tempfile.gettempdir()).mkdir(parents=True, exist_ok=True)
     folder = Path(until.enter_context(tempfile.TemporaryDirectory(prefix=_FOLDER)))
     until.enter_context(locked(folder / _LOCK))
     return folder

@@ -6,8 +6,12 @@ import re
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from netspy.pipelines.relational.equality import UNSURE, alike
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from netspy.sqlio.reflection import Table
 
 _TO_ESCAPE = re.compile(r"[\0\n\r\x1a'\"\\]")  # doubled by PyMySQL in a text
 
@@ -26,50 +30,53 @@ class Shape(NamedTuple):
     lines: list[Line]
 
 
-def identities(shape: Shape, key: Sequence[str]) -> list[Any] | None:
-    """For each row what makes it unique under `key`: None where a part is missing or NULL, which equals nothing."""
-    try:
-        at = [shape.columns.index(name) for name in key]
-    except ValueError:
-        return None
-    found: list[Any] = []
-    for line in shape.lines:
-        parts = tuple(line.values[i] for i in at)
-        found.append(None if None in parts else tuple(map(_alike, parts)))
-    return found
+def repeats(shapes: Sequence[Shape], table: Table, keys: Sequence[Sequence[str]]) -> bool:
+    """Whether the database may take some row of the batch for the same as an earlier one, so that their order matters."""
+    return any(_repeats(shapes, table, key) for key in keys)
 
 
-def _alike(value: Any) -> Any:
-    """Values that some server takes for equal: it may ignore case and blanks at the end."""
-    return value.casefold().rstrip() if type(value) is str else value
+def _repeats(shapes: Sequence[Shape], table: Table, key: Sequence[str]) -> bool:
+    found: list[tuple[Any, ...]] = []
+    for shape in shapes:
+        parts: list[list[Any]] = []
+        for name in key:
+            column = table.column(name)
+            if name in shape.columns and column is not None:
+                at = shape.columns.index(name)
+                parts.append([alike(line.values[at], column) for line in shape.lines])
+            elif column is not None and column.filled and not column.counter:
+                parts.append([UNSURE] * len(shape.lines))  # the default may be what another row has
+            else:
+                parts.append([None] * len(shape.lines))
+        found += zip(*parts, strict=True)
+    if tuple(key) not in table.null_keys:  # there a NULL equals nothing
+        found = [parts for parts in found if None not in parts]
+    # A part of which some value may be equal to any other tells no rows apart.
+    telling = [at for at in range(len(key)) if all(parts[at] is not UNSURE for parts in found)]
+    return len({tuple(parts[at] for at in telling) for parts in found}) < len(found)
 
 
-def repeats(shapes: Sequence[Shape], keys: Sequence[Sequence[str]]) -> bool:
-    """Whether some row of the batch may be the same as an earlier one, so that their order matters."""
-    for key in keys:
-        seen: set[Any] = set()
-        for shape in shapes:
-            for one in identities(shape, key) or ():
-                if one is None:
-                    continue
-                if one in seen:
-                    return True
-                seen.add(one)
-    return False
-
-
-def by_key(shape: Shape, key: Sequence[str]) -> Shape:
+def by_key(shape: Shape, table: Table, key: Sequence[str]) -> Shape:
     """The rows in the order of their key: processes that write the same rows then wait for each other in turn, where
     each would otherwise hold what the other wants.
     """
-    found = identities(shape, key)
-    if found is None:
+    columns = [table.column(name) for name in key]
+    if not set(key) <= set(shape.columns) or None in columns:
         return shape
+    at = [shape.columns.index(name) for name in key]
+    found = [
+        tuple(
+            alike(line.values[i], column) for i, column in zip(at, columns, strict=True) if column is not None
+        )
+        for line in shape.lines
+    ]
     try:
-        order = sorted(range(len(found)), key=lambda at: (found[at] is not None, found[at]))
+        order = sorted(
+            range(len(found)), key=lambda number: [(one is not None, one) for one in found[number]]
+        )
     except TypeError:  # values that have no order
         return shape
-    return Shape(shape.columns, [shape.lines[at] for at in order])
+    return Shape(shape.columns, [shape.lines[number] for number in order])
 
 
 def in_order(shapes: Sequence[Shape]) -> list[Shape]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import subprocess
 import tempfile
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from netspy.errors import ConfigError, MissingExtraError, StoreUnavailableError
+from netspy.private_files import FOLDER_MODE, narrow, narrow_folder, open_private
 from netspy.redisio.embedded.binaries import MINIMUM, server_in_wheel, server_on_path, server_version
 from netspy.redisio.embedded.process import is_running, started_at
 from netspy.redisio.embedded.unix_client import UnixClient
@@ -40,6 +42,11 @@ ANSWER_TIMEOUT = 5.0
 PID_FILE_TIMEOUT = 2.0
 START_TIMEOUT = 20.0
 STOP_TIMEOUT = 30.0
+
+
+_own_name = re.compile(
+    r"lock|(users|server\.json)(\.part)?|redis\.(sock|pid|log)|appendonlydir|appendonly\.aof.*|dump\.rdb|temp-.*\.(aof|rdb)"
+).fullmatch
 
 
 class _Server(NamedTuple):
@@ -74,6 +81,7 @@ class EmbeddedRedis:
         can't be used, StoreUnavailableError when the server doesn't come up.
         """
         with self._locked():
+            self._hide()
             users = self._users()
             server = self._serving() or self._start()
             if self._owner != os.getpid():
@@ -143,7 +151,7 @@ class EmbeddedRedis:
             ) from None
         lock = -1
         try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self.data_dir.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             lock = os.open(self.data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -154,7 +162,25 @@ class EmbeddedRedis:
             ) from None
         finally:
             if lock >= 0:
+                # Closing ends no lock that a process has, too, which was forked meanwhile.
+                with contextlib.suppress(OSError):
+                    fcntl.flock(lock, fcntl.LOCK_UN)
                 os.close(lock)
+
+    def _hide(self) -> None:
+        """Take the server's files, which hold requests with their credentials, from all but their owner: also those that
+        were made otherwise. The folder as well, unless it holds things of others.
+        """
+        found = list(self.data_dir.iterdir())
+        own = [path for path in found if _own_name(path.name)]
+        if len(own) == len(found):
+            narrow_folder(self.data_dir.resolve())
+        files = self.data_dir / "appendonlydir"
+        if files.exists():
+            narrow_folder(files)
+            own += files.iterdir()
+        for path in own:
+            narrow(path)
 
     def _users(self) -> list[tuple[int, str, str]]:
         """The users that still live; the dead are left out."""
@@ -171,7 +197,8 @@ class EmbeddedRedis:
     def _write(self, name: str, text: str) -> None:
         # Renamed into place: a process killed here leaves the old file, not half of the new one.
         partial = self.data_dir / f"{name}.part"
-        partial.write_text(text, encoding="utf-8")
+        with open(partial, "w", encoding="utf-8", opener=open_private) as file:
+            file.write(text)
         partial.replace(self.data_dir / name)
 
     def _known(self) -> _Server | None:
@@ -273,7 +300,7 @@ class EmbeddedRedis:
             [
                 "/bin/sh",
                 "-c",
-                'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!',
+                'umask 077; log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!',
                 "sh",
                 str(log),
                 *argv,

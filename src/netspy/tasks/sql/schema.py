@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import ConfigError
@@ -29,13 +30,14 @@ class TaskTable(NamedTuple):
     """What the check found out.
 
     `declared`: column → its type as text. `id_is`: "int", "text" or "" (another type). `indexed`: there is an index that
-    begins with state and time. `stateless`: the state may be NULL.
+    begins with state and time. `stateless`: the state may be NULL. `keyless`: the id may be NULL; no task has that id.
     """
 
     declared: dict[str, str]
     id_is: str
     indexed: bool
     stateless: bool
+    keyless: bool = False
 
 
 def _types(kind: str) -> dict[str, str]:
@@ -114,6 +116,14 @@ def index_ddl(names: Names) -> str:
 
 def check_task_table(connection: Connection, names: Names, shown: str) -> TaskTable:
     """What the task table is like. Raises ConfigError, with the CREATE TABLE that would do, for one that won't."""
+    from sqlalchemy.exc import SAWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SAWarning)  # an index or a type that it can't describe is none for us
+        return _checked(connection, names, shown)
+
+
+def _checked(connection: Connection, names: Names, shown: str) -> TaskTable:
     import sqlalchemy
 
     table, id_field, state_field, time_field = names.plain
@@ -136,7 +146,10 @@ def check_task_table(connection: Connection, names: Names, shown: str) -> TaskTa
         )
     _check_state(by_name[state_field], f"{shown}: {table}.{state_field}")
     _check_time(by_name[time_field], f"{shown}: {table}.{time_field}", names.dialect.kind)
-    if not _is_unique(inspector, names):
+    id_column = by_name[id_field]
+    _check_id(id_column, f"{shown}: {table}.{id_field}", names.dialect.kind)
+    unique = _unique_by(inspector, names)
+    if not unique:
         raise ConfigError(
             f"{shown}: {table}.{id_field} is neither the primary key nor unique by itself, so one mark could change "
             "several tasks; name another column with BATCH_TASK_ID_FIELD, or add a unique key"
@@ -144,12 +157,18 @@ def check_task_table(connection: Connection, names: Names, shown: str) -> TaskTa
     if names.dialect.kind == "mysql":
         _check_engine(connection, table, shown)
     _check_rights(connection, names, shown)
+    keyless = bool(id_column.get("nullable", True))  # on SQLite a primary key may be
+    if keyless:
+        _check_no_null(connection, id_column, names, shown)
+    if unique == "index" and _id_kind(id_column["type"]) != "int":
+        _check_no_equals(connection, names, shown)
     declared = {name: _type_text(column["type"], connection) for name, column in by_name.items()}
     return TaskTable(
         declared,
         _id_kind(by_name[id_field]["type"]),
         _has_index(inspector, names),
         bool(by_name[state_field].get("nullable", True)),
+        keyless,
     )
 
 
@@ -229,16 +248,73 @@ def _type_text(kind: Any, connection: Connection) -> str:
         return type(kind).__name__
 
 
-def _is_unique(inspector: Inspector, names: Names) -> bool:
+def _check_id(column: Any, where: str, kind: str) -> None:
+    from sqlalchemy import types
+
+    found = column["type"]
+    if isinstance(found, types.Float) and kind != "sqlite":
+        raise ConfigError(
+            f"{where} is of type {found!s}; floating-point numbers don't equal what is read of them, so no mark would find its "
+            "task. Make it a whole number or text, or name another column with BATCH_TASK_ID_FIELD"
+        )
+
+
+def _check_no_null(connection: Connection, column: Any, names: Names, shown: str) -> None:
+    query = f"SELECT COUNT(*) FROM {names.table} WHERE {names.id} IS NULL"  # noqa: S608 (quoted)
+    found = int(connection.exec_driver_sql(query, ()).scalar_one())
+    if not found:
+        return
+    table, id_field, _, _ = names.plain
+    kind = _type_text(column["type"], connection)
+    never = {
+        "mysql": f"ALTER TABLE {names.table} MODIFY {names.id} {kind} NOT NULL;",
+        "postgresql": f"ALTER TABLE {names.table} ALTER {names.id} SET NOT NULL;",
+        "sqlite": "",
+    }[names.dialect.kind]
+    mend = f"DELETE FROM {names.table} WHERE {names.id} IS NULL; {never}".strip().replace("%%", "%")  # noqa: S608 (quoted)
+    raise ConfigError(
+        f"{shown}: {found} row(s) of {table} have no {id_field} (NULL), so no mark can find them and a batch with them would "
+        f"never end; give them one, or remove them: {mend}"
+    )
+
+
+def _check_no_equals(connection: Connection, names: Names, shown: str) -> None:
+    """An index may tell values apart that the column's own collation takes for one."""
+    query = (
+        f"SELECT {names.id} FROM {names.table} WHERE {names.id} IS NOT NULL "  # noqa: S608 (quoted)
+        f"GROUP BY {names.id} HAVING COUNT(*) > 1 LIMIT 1"
+    )
+    found = connection.exec_driver_sql(query, ()).first()
+    if found is None:
+        return
+    table, id_field, _, _ = names.plain
+    same = f"SELECT * FROM {names.table} WHERE {names.id} = {found[0]!r};".replace("%%", "%")  # noqa: S608 (shown, not run)
+    raise ConfigError(
+        f"{shown}: several rows of {table} have a {id_field} that the database takes for {found[0]!r}, so one mark would "
+        f"change them all; leave one of each, as found by: {same}"
+    )
+
+
+def _unique_by(inspector: Inspector, names: Names) -> str:
+    """What makes the id unique by itself: "key", "index", or "" for nothing; an index over some rows only doesn't."""
     table, id_field, _, _ = names.plain
 
     def alone(columns: Sequence[str | None]) -> bool:
         return [_unescape(name or "", names.dialect) for name in columns] == [id_field]
 
+    def whole(index: Any) -> bool:
+        options = index.get("dialect_options") or {}
+        partial = any(options.get(name) is not None for name in ("postgresql_where", "sqlite_where"))
+        return bool(index["unique"]) and not partial
+
+    if alone(inspector.get_pk_constraint(table)["constrained_columns"]) or any(
+        alone(key["column_names"]) for key in inspector.get_unique_constraints(table)
+    ):
+        return "key"
     return (
-        alone(inspector.get_pk_constraint(table)["constrained_columns"])
-        or any(alone(key["column_names"]) for key in inspector.get_unique_constraints(table))
-        or any(index["unique"] and alone(index["column_names"]) for index in inspector.get_indexes(table))
+        "index"
+        if any(whole(one) and alone(one["column_names"]) for one in inspector.get_indexes(table))
+        else ""
     )
 
 

@@ -10,7 +10,8 @@ from netspy.policy.outage import OutageWatch
 from netspy.sqlio.address import SqlAddress, read_url
 from netspy.sqlio.dialects import Dialect, dialect_of
 from netspy.sqlio.engine import make_engine
-from netspy.sqlio.errors import one_line, schema_error, setup_error, transient
+from netspy.sqlio.errors import driver_error, one_line, schema_error, setup_error, transient
+from netspy.sqlio.sqlite_file import why_unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,7 +54,7 @@ class SqlSteps:
             read_timeout=read_timeout,
             lock_timeout=_FILE_LOCK_S if self.address.kind == "sqlite" else _ROW_LOCK_S,
         )
-        self._tell = tell
+        self.tell = tell
         self._outage = OutageWatch(
             self._on_outage, first_s=_FIRST_WAIT_S, excused=0, told_after_s=_TOLD_AFTER_S
         )
@@ -91,6 +92,9 @@ class SqlSteps:
             else:
                 self._outage.answered()
                 return result
+            sqlite = self.address.kind == "sqlite"
+            if sqlite and (why := why_unusable(self.address.database, driver_error(trouble))):
+                raise ConfigError(f"{self.address.shown}: {why}") from trouble
             if setup_error(trouble) or schema_error(trouble):
                 raise ConfigError(f"{self.address.shown}: {one_line(trouble)}") from trouble
             if not transient(trouble):
@@ -105,7 +109,7 @@ class SqlSteps:
                     "correct the address"
                 ) from trouble
             if self._outage.told and not told:
-                self._tell(f"{self.address.shown} can't be used now, it is tried again: {one_line(trouble)}")
+                self.tell(f"{self.address.shown} can't be used now, it is tried again: {one_line(trouble)}")
             if closing.wait(wait_s):
                 raise StoreUnavailableError(
                     f"{self.address.shown} is away and not waited for any more: {one_line(trouble)}"
@@ -113,7 +117,7 @@ class SqlSteps:
 
     def _on_outage(self, away: bool, _for_s: float) -> None:
         if not away:
-            self._tell(f"{self.address.shown} can be used again")
+            self.tell(f"{self.address.shown} can be used again")
 
     def give_up_waiting(self) -> None:
         """From now on a step that meets passing trouble is not tried again."""

@@ -54,6 +54,7 @@ class SqlTasks:
         self._chunk = chunk
         self._names: Names | None = None
         self._checked: TaskTable | None = None
+        self._told_keyless = False
 
     @property
     def names(self) -> Names:
@@ -71,6 +72,11 @@ class SqlTasks:
                 lambda connection: check_task_table(connection, names, self.steps.address.shown)
             )
         return self._checked
+
+    @property
+    def _known(self) -> str:
+        """The condition that a row has an id, where it may have none; such rows are no tasks."""
+        return f" AND {self.names.id} IS NOT NULL" if self.about.keyless else ""
 
     def clock(self, connection: Connection) -> datetime:
         """The server's clock: the guard of those who need no other."""
@@ -92,11 +98,12 @@ class SqlTasks:
         def step(connection: Connection, wanted: int) -> list[Any]:
             guard(connection)
             query = (
-                f"SELECT {names.id} FROM {names.table} WHERE {names.state} = {TODO} ORDER BY {order} "  # noqa: S608 (quoted)
+                f"SELECT {names.id} FROM {names.table} WHERE {names.state} = {TODO}{self._known} ORDER BY {order} "  # noqa: S608 (quoted)
                 f"LIMIT {wanted:d}{names.dialect.skip_locked}"
             )
             ids = [row[0] for row in connection.exec_driver_sql(query, ())]
-            self._update(connection, ids, names.set_state(DOING))
+            if self._update(connection, ids, names.set_state(DOING)) != len(ids):
+                raise self._unreachable(connection, ids)
             return ids
 
         claimed: list[Any] = []
@@ -107,6 +114,22 @@ class SqlTasks:
             if len(got) < wanted:
                 break
         return claimed
+
+    def _unreachable(self, connection: Connection, ids: Sequence[Any]) -> ConfigError:
+        """Why an update by these ids, which were just read, changed more or fewer rows."""
+        table, id_field, _, _ = self.plain
+        for id_ in ids:
+            query = (
+                f"SELECT COUNT(*) FROM {self.names.table} WHERE {self.names.id} = {self.names.dialect.mark}"  # noqa: S608 (quoted)
+            )
+            found = int(connection.exec_driver_sql(query, (id_,)).scalar_one())
+            if found != 1:
+                break
+        return ConfigError(
+            f"{self.steps.address.shown}: {found} rows of {table} are found by {id_field} = {id_!r}, which was read from one of "
+            "them, so its task can't be marked and its batch would never end; the key must be unique as the database compares "
+            "it, and of a type that it finds again"
+        )
 
     def read(self, ids: Sequence[Any]) -> tuple[list[dict[str, Any]], list[tuple[Any, str]]]:
         """The rows of `ids` in their order, and (id, reason) of those that can't be read or can't travel."""
@@ -170,13 +193,17 @@ class SqlTasks:
         """
         if isinstance(task_id, bool | list | dict | set) or task_id is None:
             return None
-        kind = self.about.id_is
+        kind, dialect = self.about.id_is, self.names.dialect.kind
+        if dialect == "sqlite" and isinstance(task_id, float | bytes):
+            return task_id  # any column may hold it
         if kind == "int":
-            return self._whole_number(task_id)
+            number = self._whole_number(task_id)
+            any_text = dialect == "sqlite" and isinstance(task_id, str) and _is_unicode(task_id)
+            return task_id if number is None and any_text else number
         if kind == "text":
             text = task_id if isinstance(task_id, str) else str(task_id)
-            return None if "\0" in text or not _is_unicode(text) else text
-        if self.names.dialect.kind == "sqlite" and isinstance(task_id, Decimal | date | UUID):
+            return None if not _is_unicode(text) or ("\0" in text and dialect == "postgresql") else text
+        if dialect == "sqlite" and isinstance(task_id, Decimal | date | UUID):
             return str(task_id)  # as it is stored, or, a number, as the column's affinity reads it
         return task_id
 
@@ -194,23 +221,35 @@ class SqlTasks:
     def count(self, *, without_done: bool = False) -> TaskCounts:
         """How many tasks are in which state: one scan of the index, without DONE rows if these don't matter."""
         names = self.names
-        where = (
-            f" WHERE {names.state} IN ({TODO}, {DOING}, {FAILED}) OR {names.state} IS NULL"
-            if without_done
-            else ""
-        )
+        where = f" WHERE 1 = 1{self._known}"
+        if without_done:
+            where += f" AND ({names.state} IN ({TODO}, {DOING}, {FAILED}) OR {names.state} IS NULL)"
         query = f"SELECT {names.state}, COUNT(*) FROM {names.table}{where} GROUP BY {names.state}"  # noqa: S608 (quoted)
         rows = self.steps.run(lambda connection: connection.exec_driver_sql(query, ()).all())
+        if self.about.keyless and not self._told_keyless:
+            self._look_for_keyless()
         counted = {row[0]: int(row[1]) for row in rows}
         todo = counted.get(TODO, 0) + counted.get(None, 0)
         doing, done, failed = (counted.get(state, 0) for state in (DOING, DONE, FAILED))
         total = todo + doing + done + failed
         return TaskCounts(total, todo, doing, done, failed, sum(counted.values()) - total)
 
+    def _look_for_keyless(self) -> None:
+        """Say once that rows without an id, which came after the check of the table, are left out."""
+        names = self.names
+        query = f"SELECT 1 FROM {names.table} WHERE {names.id} IS NULL LIMIT 1"  # noqa: S608 (quoted)
+        if self.steps.run(lambda connection: connection.exec_driver_sql(query, ()).first()) is not None:
+            self._told_keyless = True
+            table, id_field, _, _ = self.plain
+            self.steps.tell(
+                f"{self.steps.address.shown}: rows of {table} have no {id_field} (NULL); no mark can find them, so they are left "
+                "out of the batches"
+            )
+
     def ids_in_state(self, state: int, limit: int) -> list[Any]:
         """Up to `limit` ids."""
         names = self.names
-        query = f"SELECT {names.id} FROM {names.table} WHERE {names.state} = {state:d} LIMIT {limit:d}"  # noqa: S608 (quoted)
+        query = f"SELECT {names.id} FROM {names.table} WHERE {names.state} = {state:d}{self._known} LIMIT {limit:d}"  # noqa: S608 (quoted)
         return self.steps.run(lambda connection: [row[0] for row in connection.exec_driver_sql(query, ())])
 
     def reset_all(self, guard: Guard) -> int:
@@ -222,7 +261,7 @@ class SqlTasks:
             guard(connection)
             above, values = ("", ()) if start is None else (f"{names.id} > {mark} AND ", (start,))
             end = connection.exec_driver_sql(
-                f"SELECT {names.id} FROM {names.table} WHERE {above}1 = 1 "  # noqa: S608 (quoted)
+                f"SELECT {names.id} FROM {names.table} WHERE {above}1 = 1{self._known} "  # noqa: S608 (quoted)
                 f"ORDER BY {names.id} LIMIT 1 OFFSET {self._chunk - 1}",
                 values,
             ).first()
@@ -256,7 +295,7 @@ class SqlTasks:
         def stateless(connection: Connection) -> int:
             guard(connection)
             query = (
-                f"SELECT {names.id} FROM {names.table} WHERE {names.state} IS NULL "  # noqa: S608 (quoted)
+                f"SELECT {names.id} FROM {names.table} WHERE {names.state} IS NULL{self._known} "  # noqa: S608 (quoted)
                 f"LIMIT {IN_LIST}{names.dialect.skip_locked}"
             )
             ids = [row[0] for row in connection.exec_driver_sql(query, ())]
@@ -286,7 +325,7 @@ class SqlTasks:
         names, mark, span = self.names, self.names.dialect.mark, timedelta(seconds=stale)
         query = (
             f"SELECT {names.id} FROM {names.table} WHERE {names.state} = {DOING} "  # noqa: S608 (quoted)
-            f"AND ({names.time} < {mark} OR {names.time} > {mark} OR {names.time} IS NULL) "
+            f"AND ({names.time} < {mark} OR {names.time} > {mark} OR {names.time} IS NULL){self._known} "
             f"LIMIT {limit:d}{names.dialect.skip_locked}"
         )
         limits = (self.stored(now - span), self.stored(now + span))

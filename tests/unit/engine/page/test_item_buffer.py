@@ -8,6 +8,7 @@ import pytest
 from netspy.engine.control import Control
 from netspy.engine.page.item_buffer import ItemBuffer
 from netspy.engine.page.output import ItemRow
+from netspy.engine.page.page import LastStep
 from netspy.errors import PipelineError
 from netspy.frontier.dedup import MemoryItemFilter
 from netspy.messages.row import Row
@@ -158,7 +159,7 @@ async def test_the_bound_holds_makers_back_until_there_is_room(make):
 
 async def test_items_of_the_seeding_belong_to_no_page(make):
     rig = make()
-    rig.buffer.add(None, rows(1))
+    rig.buffer.add(LastStep(), rows(1))
     await rig.buffer.flush_all()
     assert rig.writer.batches == [[1]]
 

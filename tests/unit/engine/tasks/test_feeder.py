@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from netspy.engine.page.actions import Action, current
+from netspy.engine.page.effects import Effects
 from netspy.engine.tasks.feeder import Feeder
 from netspy.errors import StoreLostError
 from netspy.messages.entry import OpenTasks, TaskState
@@ -69,7 +71,8 @@ async def feeding(bench):
         b = bench(spider or Flaky(), frontier=frontier, **given)
         b.outbox.start()
         tasks = tasks_of(b.spider, source, **(change or {}))
-        requests = b.task_requests(tasks)
+        b.effects = Effects(b.env, b.control, tasks.doers)
+        requests = b.task_requests(tasks, b.effects)
         b.feeder = Feeder(b.env, b.control, b.gauge, tasks, b.frontier, requests, keep_alive=keep_alive)
         made.append(b)
         return b
@@ -77,6 +80,7 @@ async def feeding(bench):
     yield make
     for b in made:
         b.control.leaving = True
+        await b.effects.stop()
         b.feeder.stop()
         for task in b.feeder.tasks:
             task.cancel()
@@ -425,3 +429,132 @@ async def test_a_stop_in_the_middle_keeps_what_was_not_put_in_hand(feeding):
     assert (queued(b), b.feeder.busy) == ([], True)
     await b.feeder.give_back()
     assert len(source.left()) == 20
+
+
+class Yielding(Flaky):
+    """Yields a row, and a page, for each task; `marks` reports the task besides, before the row."""
+
+    def __init__(self, *, how="plain", marks=False, page=True, **trouble):
+        super().__init__(**trouble)
+        self.how, self.marks, self.page = how, marks, page
+        self.task_requests = {"plain": self.plain, "agen": self.agen, "returned": self.returned}[how]
+
+    def plain(self, task):
+        if self.marks:
+            current.get().actions.append(Action("mark", task, on_success=True))
+        yield {"task": task}
+        if self.page:
+            yield f"http://a.example/{task}"
+        if self.trouble.get(task, 0):
+            self.trouble[task] -= 1
+            raise OSError("no such shop")
+
+    async def agen(self, task):
+        for value in self.plain(task):
+            yield value
+
+    async def returned(self, task):
+        return list(self.plain(task))
+
+
+@pytest.mark.parametrize("how", ["plain", "agen", "returned"])
+@pytest.mark.parametrize("holds", [False, True])
+async def test_f4_a_task_is_not_settled_before_its_items_are_stored_and_others_do_not_wait(
+    feeding, how, holds
+):
+    """F4: a node that is killed in between must leave the task to another."""
+    b = feeding(
+        source := Source(["a", "b"], holds=holds),
+        Yielding(how=how),
+        BUFFER_FLUSH_INTERVAL=0.001,
+        TASK_BATCH_SIZE=1,
+    )
+    b.rows.gate.clear()
+    b.items.start()
+    b.feeder.start()
+    await until(lambda: len(b.items) == 2)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert (source.left(), queued(b)) == (["a", "b"], [])
+    assert not b.feeder.exhausted
+    b.rows.gate.set()
+    await until(lambda: queued(b) == ["a", "b"])
+    if not holds:
+        await until(lambda: not source.left())
+    assert [row["task"] for row in b.rows.stored] == ["a", "b"]
+
+
+async def test_f4_what_task_requests_reports_is_written_after_its_items_are_stored(feeding):
+    told = []
+
+    async def mark(values):
+        told.append((list(values), len(b.rows.stored)))
+
+    b = feeding(
+        source := Source(["a"]), Yielding(marks=True, page=False), BUFFER_FLUSH_INTERVAL=0.001,
+        change={"doers": {"mark": mark}},
+    )  # fmt: skip
+    b.effects.start()
+    b.items.start()
+    b.feeder.start()
+    await until(lambda: not source.left())
+    assert told == [(["a"], 1)]
+
+
+@pytest.mark.parametrize("how", ["plain", "agen"])
+async def test_f4_what_was_yielded_before_task_requests_raised_is_stored_before_the_task_is_failed(
+    feeding, how
+):
+    marked = []
+
+    async def mark(values):
+        marked.extend(values)
+
+    b = feeding(
+        source := Source(["a"]), Yielding(how=how, marks=True, a=9), BUFFER_FLUSH_INTERVAL=0.001,
+        SPIDER_MAX_RETRY_TIMES=0, change={"doers": {"mark": mark}},
+    )  # fmt: skip
+    b.rows.gate.clear()
+    b.effects.start()
+    b.items.start()
+    b.feeder.start()
+    await until(lambda: len(b.items) == 1)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert source.failures == []
+    b.rows.gate.set()
+    await until(lambda: source.failures)
+    assert (b.rows.stored, queued(b), marked) == ([{"task": "a"}], ["a"], [])
+
+
+async def test_f4_a_task_of_very_many_items_is_drawn_no_faster_than_they_are_stored(feeding):
+    drawn = []
+
+    class Many(Flaky):
+        def task_requests(self, task):
+            for n in range(5000):
+                drawn.append(n)
+                yield {"n": n}
+
+    b = feeding(source := Source(["a"]), Many(), ITEM_MAX_CACHED_COUNT=100)
+    b.rows.gate.clear()
+    b.items.start()
+    b.feeder.start()
+    await until(lambda: b.items.full)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(drawn) <= 500 + 100
+    b.rows.gate.set()
+    await until(lambda: not source.left())
+    assert len(b.rows.stored) == 5000
+
+
+async def test_f4_tasks_that_wait_for_their_items_are_bounded(feeding):
+    b = feeding(source := Source(range(50)), Yielding(), TASK_BATCH_SIZE=1)
+    b.rows.gate.clear()
+    b.items.start()
+    b.feeder.start()
+    await until(lambda: len(b.feeder._in_hand) == 10)
+    b.feeder._wake.set()
+    await until(lambda: not b.feeder._wake.is_set())
+    assert len(source.rooms) == 10

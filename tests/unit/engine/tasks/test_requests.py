@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from netspy.engine.page.actions import reports
+from netspy.engine.page.actions import current
 from netspy.engine.page.threads import CallbackPool
 from netspy.engine.tasks.requests import NothingTakenError, TaskRequests, fetch_tasks, split_travelling
 from netspy.errors import SpiderError
@@ -32,6 +32,8 @@ def requesting(bench):
         b.outbox.start()
         tasks = tasks_of(b.spider, source or MemoryTaskSource(), **(change or {}))
         b.requests = TaskRequests(b.env, b.control, b.gauge, tasks, b.outbox, b.items, b.collector, b.pool)
+        b.work = b.requests.at_work(TASK)
+        b.draw = lambda: b.requests.requests_of(TASK, b.work)
         return b
 
     return make
@@ -70,7 +72,7 @@ def coroutine(n):
 @pytest.mark.parametrize("kind", [plain, agen, handed_on, coroutine])
 async def test_the_requests_of_a_task_know_their_task(requesting, kind):
     b = requesting(kind(3))
-    drawn = await b.requests.requests_of(TASK)
+    drawn = await b.draw()
     assert [entry.payload.url for entry in drawn.requests] == pages(3)
     assert {entry.task for entry in drawn.requests} == {"token"}
     assert (drawn.task, drawn.history) == (TASK, None)
@@ -80,7 +82,7 @@ async def test_the_requests_of_a_task_know_their_task(requesting, kind):
 @pytest.mark.parametrize("kind", [plain, agen, handed_on])
 async def test_a_long_task_is_put_in_chunks_and_stays_open_until_its_rest_is_there(requesting, kind):
     b = requesting(kind(1100))
-    drawn = await b.requests.requests_of(TASK)
+    drawn = await b.draw()
     assert len(drawn.requests) == 100
     assert b.frontier.told == ["put", "put"]
     assert b.gauge.fed == 1000
@@ -92,7 +94,7 @@ async def test_a_long_task_is_put_in_chunks_and_stays_open_until_its_rest_is_the
 @pytest.mark.parametrize("kind", [plain, agen])
 async def test_a_long_task_is_not_drawn_on_while_enough_requests_wait(requesting, kind):
     b = requesting(kind(1100), SPIDER_SEED_AHEAD=500)
-    drawing = asyncio.create_task(b.requests.requests_of(TASK))
+    drawing = asyncio.create_task(b.draw())
     await until(lambda: b.gauge.fed)
     for _ in range(99):
         await asyncio.sleep(0)
@@ -114,7 +116,7 @@ async def test_the_history_is_that_of_the_first_chunk(requesting):
             return answer
 
     b = requesting(agen(1100), frontier=GoesBack())
-    assert (await b.requests.requests_of(TASK)).history == "first"
+    assert (await b.draw()).history == "first"
     assert b.frontier.told == ["put", "put"]
 
 
@@ -122,24 +124,24 @@ async def test_the_history_is_that_of_the_first_chunk(requesting):
 async def test_a_task_of_which_nothing_could_be_taken_says_why(requesting, wrong):
     b = requesting(lambda _self, task: [wrong])
     with pytest.raises(NothingTakenError):
-        await b.requests.requests_of(TASK)
+        await b.draw()
 
 
 async def test_a_task_of_which_something_could_be_taken_goes_on(requesting):
     b = requesting(lambda _self, task: [5, *pages(1)])
-    assert len((await b.requests.requests_of(TASK)).requests) == 1
+    assert len((await b.draw()).requests) == 1
 
 
 async def test_items_of_task_requests_are_kept(requesting):
     b = requesting(lambda _self, task: [{"n": 1}])
-    assert (await b.requests.requests_of(TASK)).requests == []
+    assert (await b.draw()).requests == []
     assert len(b.items) == 1
 
 
 async def test_a_task_with_nothing_to_crawl_that_is_not_reported_is_warned_of_once(requesting):
     b = requesting(lambda _self, task: None, change={"reported": True})
     for _ in range(3):
-        await b.requests.requests_of(TASK)
+        await b.draw()
     assert len(b.log.lines) == 1
     assert "gave no request for a task and did not report it (shoes)" in b.log
 
@@ -148,11 +150,11 @@ async def test_a_task_with_nothing_to_crawl_that_is_not_reported_is_warned_of_on
 async def test_a_task_that_is_accounted_for_is_not_warned_of(requesting, how):
     def task_requests(_self, task):
         if how == "reported there":
-            reports.get().append(task)
+            current.get().reported = True
         return pages(1) if how == "it has requests" else None
 
     b = requesting(task_requests, change={"reported": how != "nobody expects it"})
-    await b.requests.requests_of(TASK)
+    await b.draw()
     assert b.log.lines == []
 
 
@@ -161,7 +163,7 @@ async def test_equal_requests_of_a_task_are_known_at_its_next_delivery_and_new_w
 ):
     async def ids(source):
         b = requesting(plain(2), source=source)
-        return [[entry.id for entry in (await b.requests.requests_of(TASK)).requests] for _ in range(2)]
+        return [[entry.id for entry in (await b.draw()).requests] for _ in range(2)]
 
     class Rows(MemoryTaskSource):
         reusable = True

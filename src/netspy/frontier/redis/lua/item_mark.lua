@@ -7,7 +7,8 @@ RETURN  how many fingerprints are known
 ]]
 --@include common
 --@include dedup
-local bad = wrong_type(KEYS[2], 'hash') or wrong_type(KEYS[1], 'hash')
+local bad = wrong_type(KEYS[2], 'hash') or wrong_type(KEYS[1], 'hash') or wrong_type(KEYS[3], 'string') or wrong_type(KEYS[4], 'set')
+for i = 5, #KEYS do bad = bad or wrong_type(KEYS[i], 'string') end
 if bad then return bad end
 local current = redis.call('HGET', KEYS[1], 'gen') or '0'
 redis.call('HINCRBY', KEYS[2], 'marks', 1)

@@ -5,16 +5,18 @@ KEYS    1 meta   2 nodes   3 beats   then the keys whose types are checked
 ARGV    1 now   2 epoch: to join again, the one this node knows; '' at start   3 epoch to give a new namespace   4 lifetime
         5 owner class   6 owner kind   7 format version   8 take over (1 or 0)   9 JSON report   10 server run id
         11 Bloom layout line, or ''   12 position in KEYS of the dedup layout, followed by count, set and the layers
-        13 the id to register under, made at random: a number counted here would go back with the store and be given twice
-        14 to join again, the id so far   15 the last write of which it was told that it was done
+        13 position of the same keys of the item filter, which end before the former   14 position of lock:seed
+        15 the id to register under, made at random: a number counted here would go back with the store and be given twice
+        16 to join again, the id so far   17 the last write of which it was told that it was done
         then the type of each key from KEYS[4] on
 RETURN  {'OK', kept (1 or 0), epoch, history, layout found}   kept: the node was forgotten, and its writes were not
         {'TYPE', key, found, wanted}…   {'OWNER', class, kind}   {'VERSION', found}   {'LAYOUT', found or '', key}   {'LOST'}
+        {'FOREIGN', key}   {'LOCK', key, value}   at start only: another program's
 Nothing is changed unless the answer is OK.
 ]]
 --@include common
 local types = {[1] = 'hash', [2] = 'hash', [3] = 'zset'}
-for i = 4, #KEYS do types[i] = ARGV[15 + i - 3] end
+for i = 4, #KEYS do types[i] = ARGV[17 + i - 3] end
 local wrong = {}
 for i, key in ipairs(KEYS) do
   local found = redis.call('TYPE', key).ok
@@ -25,6 +27,21 @@ end
 if #wrong > 0 then return wrong end
 
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if ARGV[2] == '' then
+  local lock = redis.call('GET', KEYS[tonumber(ARGV[14])])
+  if lock and not (string.match(lock, '^seeding %S+ %d+ ') or string.match(lock, '^seeded %d+ ')
+      or string.match(lock, '^failed %d+ ')) then
+    return {'LOCK', KEYS[tonumber(ARGV[14])], lock}
+  end
+  -- What the item filter keeps is deleted when a new seeding begins. Its marks say that it is ours.
+  local first, last = tonumber(ARGV[13]), tonumber(ARGV[12]) - 1
+  local marks = redis.call('HMGET', KEYS[first], 'gen', 'marks')
+  if not (marks[1] or marks[2]) then
+    for i = first, last do
+      if redis.call('EXISTS', KEYS[i]) == 1 then return {'FOREIGN', KEYS[i]} end
+    end
+  end
+end
 if ARGV[2] ~= '' and epoch ~= ARGV[2] then return {'LOST'} end
 if epoch then
   local version, class, kind = unpack(redis.call('HMGET', KEYS[1], 'version', 'class', 'kind'))
@@ -50,10 +67,10 @@ end
 follow_server(KEYS[1], ARGV[10])
 -- A node that joins again doesn't claim the namespace back from a class that took it over meanwhile.
 if ARGV[2] == '' then redis.call('HSET', KEYS[1], 'class', ARGV[5], 'kind', ARGV[6]) end
-local node = ARGV[13]
-local last = tonumber(redis.call('HGET', KEYS[2], ARGV[14] .. ':f') or '')
-if last then redis.call('HDEL', KEYS[2], ARGV[14] .. ':f') end
+local node = ARGV[15]
+local last = tonumber(redis.call('HGET', KEYS[2], ARGV[16] .. ':f') or '')
+if last then redis.call('HDEL', KEYS[2], ARGV[16] .. ':f') end
 redis.call('ZADD', KEYS[3], whole(now), node)
 redis.call('HSET', KEYS[2], node, ARGV[9], node .. ':s', whole(now))
 keep(ARGV[4], KEYS[1], KEYS[2], KEYS[3])
-return {'OK', last and last >= tonumber(ARGV[15]) and 1 or 0, epoch, history_of(KEYS[1]), layout}
+return {'OK', last and last >= tonumber(ARGV[17]) and 1 or 0, epoch, history_of(KEYS[1]), layout}

@@ -10,8 +10,8 @@ RETURN  acquire {'OK', 'mine', history} or {'OK', 'other', lock text, ms left, n
         renew, seeded, failed {'OK', 1 or 0}   0: the lock is somebody else's, nothing is changed
         seeded, failed {'OK', 2, history}   the memory has another name now: seeds may be lost, nothing is changed
         {'LOST'}  {'NOTREG'}  {'BACK', last, history}
-Values: `seeding <token> <ms> <who>`, `seeded <ms> <who>`, `failed <ms> <who> <error>`; any other value, such as the 1 of
-older programs, counts as seeded. An abandoned lock goes to the next one to ask. It is judged by the time in its value, so
+Values: `seeding <token> <ms> <who>`, `seeded <ms> <who>`, `failed <ms> <who> <error>`; any other value (join
+refuses it; it came later) counts as seeded. An abandoned lock goes to the next one to ask. It is judged by the time in its value, so
 that a key that is gone always means the same: deleted by hand or outlived, start anew.
 No lock begins a new seeding generation: item fingerprints and confirmed repeats of the earlier one no longer count.
 ]]

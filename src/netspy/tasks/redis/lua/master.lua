@@ -33,6 +33,13 @@ elseif what == 'push' then
   for i = 4, #ARGV, 1000 do redis.call('RPUSH', KEYS[3], unpack(ARGV, i, math.min(i + 999, #ARGV))) end
   return {1, redis.call('LLEN', KEYS[3])}
 elseif what == 'begin' then
+  for i = 3, #KEYS do
+    local wanted = string.match(KEYS[i], ':layout$') and 'hash' or string.match(KEYS[i], ':set$') and 'set' or 'string'
+    local found = redis.call('TYPE', KEYS[i]).ok
+    if found ~= wanted and found ~= 'none' then
+      return redis.error_reply('NETSPYTYPE ' .. KEYS[i] .. ' is a ' .. found .. ', not a ' .. wanted)
+    end
+  end
   redis.call('HDEL', KEYS[2], 'round')
   redis.call('UNLINK', unpack(KEYS, 3))
 elseif what == 'again' then

@@ -1,0 +1,95 @@
+"""RETRY_FAILED_ON_START: whatever stands in the file is crawled or kept, however often a start is killed in between."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from netspy.assembly import resume
+
+
+def line(n, *, reason="HTTP 500", **request):
+    record = {"reason": reason, "error": "e", "attempts": 1, "time": 1.0, "priority": 300, "site": "0a0b0c0d"}
+    return json.dumps(record | {"request": {"v": 1, "u": f"http://a.example/{n}"} | request}).encode() + b"\n"
+
+
+FOREIGN = {
+    "CSV": b"http://a.example/1,500\n",
+    "JSON of another program": b'{"url":"http://a.example/1","status":500}\n',
+    "no UTF-8": b"\xff\xfe\x00\n",
+    "null": b"null\n",
+    "a newer version": line(9, v=2),
+    "a field that nobody knows": line(9, zz=1),
+    "an unfinished one without a URL": b'{"reason":"unfinished","request":{"v":1}}\n',
+    "very deep": b'{"request":' + b"[" * 50_000 + b"\n",
+    "reserved names": line(9, x={"unpack": 1}),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "failed_requests.jsonl"
+
+
+@pytest.mark.parametrize("bad", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("wanted", [None, lambda record: True])
+def test_hv_10_what_can_not_be_read_is_kept_and_the_rest_is_crawled(path, bad, wanted):
+    """case HV-10"""
+    path.write_bytes(bad + line(1) + bad + line(2, reason="unfinished"))
+    claimed = resume.claim_dump(path, wanted)
+    assert [request.url for request, _ in claimed.requests] == ["http://a.example/1", "http://a.example/2"]
+    assert claimed.unreadable == 2
+    assert claimed.seeded is None, "no run was stopped: the seeds are crawled as well"
+    for file in claimed.files:
+        file.unlink(missing_ok=True)
+    assert resume.unreadable_path(path).read_bytes() == bad + bad
+    assert resume.claim_dump(path, wanted) is None
+
+
+def test_hv_10_a_start_that_is_killed_in_the_middle_keeps_each_line_once(path):
+    """case HV-10"""
+    path.write_bytes(b"junk\n" + line(1) + b"junk\n")
+    for _ in range(3):
+        claimed = resume.claim_dump(path)
+        assert len(claimed.requests) == 1
+    path.write_bytes(b"other junk\n" + line(2))
+    assert len(resume.claim_dump(path).requests) == 2
+    assert sorted(resume.unreadable_path(path).read_bytes().splitlines()) == [b"junk", b"junk", b"other junk"]
+
+
+def test_hv_10_a_last_line_without_an_end_is_taken_when_it_is_whole_and_kept_when_it_is_torn(path):
+    """case HV-10"""
+    path.write_bytes(line(1) + line(2).rstrip())
+    assert len(resume.claim_dump(path).requests) == 2
+    path.write_bytes(line(3) + line(4)[:40])
+    claimed = resume.claim_dump(path)
+    assert ([request.url[-1] for request, _ in claimed.requests], claimed.unreadable) == (["1", "2", "3"], 1)
+    assert resume.unreadable_path(path).read_bytes() == line(4)[:40] + b"\n"
+
+
+def test_hv_10_appending_to_a_torn_file_deletes_nothing(path):
+    """case HV-10"""
+    path.write_bytes(line(1) + b"torn")
+    file = resume.FailedFile(str(path), "shop", lambda error: pytest.fail(str(error)))
+    file.append(line(2).rstrip())
+    file.close()
+    assert path.read_bytes().count(b"\n") == 2
+    assert resume.unreadable_path(path).read_bytes() == b"torn\n"
+
+
+def test_whose_a_file_is_is_told_by_its_first_record_that_can_be_read(path):
+    mine = json.loads(line(1)) | {"spider": "shop"}
+    path.write_bytes(b"junk\n" + json.dumps(mine).encode() + b"\n")
+    assert resume.owner_of(path) == "shop"
+    assert resume.path_for(path, "news") != path
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"junk", b"netspy-seen-2 1 shop\n\x00\x00\x00\x10short", b"netspy-seen-1 1\n"]
+)
+def test_a_damaged_file_of_what_was_seen_stops_no_start(path, data):
+    path.write_bytes(line(1))
+    resume.seen_path(path).write_bytes(data)
+    claimed = resume.claim_dump(path)
+    assert (len(claimed.requests), claimed.seen) == (1, [])
