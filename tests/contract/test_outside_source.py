@@ -16,12 +16,14 @@ from netspy.settings import Settings
 from netspy.testing.servers import free_port
 
 
-@pytest.fixture(params=["redis", "rabbitmq", "kafka", "sqlite"])
+@pytest.fixture(params=["redis", "stream", "rabbitmq", "kafka", "sqlite"])
 def where(request):
     """The settings of a source, and a name for its list."""
     name = f"outside-{uuid.uuid4().hex}"
     if request.param == "redis":
         return Settings(REDIS_URL=request.getfixturevalue("redis_url")), name
+    if request.param == "stream":
+        return Settings(REDIS_URL=request.getfixturevalue("redis_url"), TASK_SOURCE=f"stream:{name}"), name
     if request.param == "rabbitmq":
         return Settings(TASK_SOURCE=request.getfixturevalue("rabbit_url")), name
     if request.param == "kafka":

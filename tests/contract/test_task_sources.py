@@ -70,7 +70,20 @@ class RedisStream(Traits):
         return RedisStreamSource(self.settings, self.key, lease_s=self.lease_s)
 
 
-KINDS = {"memory": Memory, "rabbitmq": Rabbit, "kafka": Kafka, "redis stream": RedisStream}
+class StreamOfTasks(RedisStream):
+    async def make(self):
+        from netspy.tasks.redis.stream import TASK_FIELD, RedisStreamSource
+
+        return RedisStreamSource(self.settings, self.key, field=TASK_FIELD, group="job", lease_s=self.lease_s)
+
+
+KINDS = {
+    "memory": Memory,
+    "rabbitmq": Rabbit,
+    "kafka": Kafka,
+    "redis stream": RedisStream,
+    "stream of tasks": StreamOfTasks,
+}
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -18,6 +18,7 @@ import pytest
 from frontier_rig import REPORT, Clock, Rig, entry, names
 
 from netspy.assembly.shared import check_shared
+from netspy.assembly.sources import make_source
 from netspy.cluster.failed import count_failed, drop_failed, list_failed, retry_failed
 from netspy.cluster.reset import reset
 from netspy.cluster.runs import list_runs
@@ -245,6 +246,31 @@ async def test_a_missing_right_is_named_in_one_line():
             await node.claim(1)
         assert "\n" not in str(caught.value)
         await rig.close()
+
+
+async def test_the_rights_for_streams_are_all_that_a_stream_of_tasks_needs():
+    text = (ROOT / "docs/redis-topologies.md").read_text("utf-8")
+    [rights] = re.findall(r"^\| `(\+xadd [^`]*)` \|", text, re.M)
+    with RedisServer(username="crawler", password="x", rules=f"{LEAST} {rights}") as server:
+        settings = Settings(REDIS_URL=server.url, TASK_SOURCE="stream:netspy:shop")
+        source = make_source(settings, "Shop")
+        await source.open()
+        await source.add([1, 2, 3])
+        first, second, third = await source.take(3)
+        await source.keep([first])
+        await source.settled([first])
+        await source.failed([(second, "no")])
+        await source.release([third])
+        assert await source.backlog() == (0, 1, None, 1)
+        await source.settled(await source.take(3))
+        await source.close()
+        looks = make_source(settings, "Shop")
+        looks.consumes = False
+        await looks.open()
+        assert await looks.backlog() == (0, 0, None, 1)
+        await looks.close()
+        with server.client() as client:
+            assert client.xinfo_consumers("netspy:shop", "netspy.Shop") == [], "the node's name is forgotten"
 
 
 # -- TLS

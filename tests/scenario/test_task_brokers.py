@@ -1,4 +1,4 @@
-"""TaskSpiders whose tasks come from RabbitMQ, Kafka and a SQL table: settled when their last page is, whoever dies."""
+"""TaskSpiders whose tasks come from RabbitMQ, Kafka, a Redis stream and a SQL table: settled when their last page is, whoever dies."""
 
 from __future__ import annotations
 
@@ -103,6 +103,8 @@ class Place:
             mock.topic(name, 4)
             mock.topic(f"{name}.failed", 1)
             self.source = f"kafka://{mock.servers}/{name}?group={name}&partition.assignment.strategy=range&session.timeout.ms=6000"
+        elif kind == "stream":
+            self.source = f"stream:{name}"
         else:
             self.path = folder / "tasks.db"
             table_of(self.path, count)
@@ -112,7 +114,12 @@ class Place:
             "NETSPY_REDIS_URL": request.getfixturevalue("redis_url"),
             "NETSPY_TASK_SOURCE": self.source,
         }
-        self.settings = Settings(TASK_SOURCE=self.source, HEARTBEAT_INTERVAL=0.3, HEARTBEAT_STALE=1.5)
+        self.settings = Settings(
+            REDIS_URL=self.env["NETSPY_REDIS_URL"],
+            TASK_SOURCE=self.source,
+            HEARTBEAT_INTERVAL=0.3,
+            HEARTBEAT_STALE=1.5,
+        )
         if kind != "table":
             asked(self.settings, lambda source: source.add([{"id": n} for n in range(count)]))
 
@@ -126,7 +133,7 @@ class Place:
         return asked(self.settings, lambda source: source.backlog()).waiting
 
 
-KINDS = ["rabbitmq", "kafka", "table"]
+KINDS = ["rabbitmq", "kafka", "stream", "table"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -177,6 +177,20 @@ def test_rows_that_a_task_table_would_not_take_are_named_by_their_lines(tasks, s
     assert json.loads(counted.stdout)["waiting"] == 1
 
 
+@pytest.mark.parametrize("store", ["server", "embedded"])
+def test_a_stream_is_pushed_to_and_looked_at_without_a_group_for_a_mistyped_name(tasks, redis, here, store):
+    (tasks.folder / "t.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
+    env = {"NETSPY_REDIS_URL": "embedded"} if store == "embedded" else {}
+    source = ("-s", "TASK_SOURCE=stream:netspy:shop")
+    pushed = here("tasks", "push", "t.jsonl", "--task-key", "Prodcuts", *source, **env).check()
+    assert pushed.stdout == "pushed 2 tasks to stream:netspy:shop\n"
+    counted = json.loads(here("tasks", "status", "products.py", "--json", *source, **env).check().stdout)
+    assert (counted["waiting"], counted["taken"], counted["failed"]) == (2, 0, 0)
+    if store == "server":
+        assert redis.xinfo_groups("netspy:shop") == []
+    one_line(here("tasks", "failed", "products.py", *source, **env), 3, "KEY:failed")
+
+
 def test_a_reset_leaves_the_task_list_unless_it_is_told_to_clear_it(tasks, redis, here):
     (tasks.folder / "t.jsonl").write_text('{"id": 1}\n')
     here("tasks", "push", "t.jsonl", "--spider", "products.py").check()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from netspy.settings import Settings
 
+_REDIS = frozenset({"redis", "rediss", "unix"})
 _SQL = frozenset({"mysql", "mariadb", "postgres", "postgresql", "sqlite"})
 
 
@@ -33,8 +34,10 @@ def make_source(
         from netspy.tasks.memory import MemoryTaskSource
 
         return MemoryTaskSource()
+    name = f"{settings.REDIS_KEY_PREFIX}.{list_name}"  # where the address names none
+    if scheme in _REDIS or wanted.partition(":")[0] in {"stream", "list"}:
+        return _stream(wanted, settings, name, on_outage)
     if "://" in wanted:
-        name = f"{settings.REDIS_KEY_PREFIX}.{list_name}"  # where the URL names none
         if scheme in {"amqp", "amqps"}:
             from netspy.tasks.amqp import AmqpTaskSource
 
@@ -55,7 +58,7 @@ def make_source(
 
             return SqlTaskSource(settings, list_name, on_outage=on_outage)
         raise ConfigError(
-            f"TASK_SOURCE={hide_password(wanted)!r}: no source for {scheme}://; give amqp://, kafka://, mysql://, "
+            f"TASK_SOURCE={hide_password(wanted)!r}: no source for {scheme}://; give amqp://, kafka://, stream:KEY, mysql://, "
             "postgresql://, sqlite:///, memory or the path of a class"
         )
     from netspy.assembly import _load_class
@@ -71,6 +74,26 @@ def make_source(
             "settings and the name of the task list"
         ) from error
     return check_source(made, f"TASK_SOURCE={wanted!r}")
+
+
+def _stream(
+    wanted: str, settings: Settings, group: str, on_outage: Callable[[bool, float], None] | None
+) -> TaskSource:
+    """The group is the job's own, so that two jobs on one stream each get all of it."""
+    from netspy.assembly import _need_redis
+    from netspy.tasks.message_source import kind_of, redis_place
+    from netspy.tasks.redis.stream import TASK_FIELD, RedisStreamSource
+
+    _need_redis()
+    if kind_of(wanted) != "stream":
+        raise ConfigError(
+            f"TASK_SOURCE={hide_password(wanted)!r}: in Redis it names a stream (stream:KEY, redis://…?stream=KEY); leave it "
+            "empty for the list <REDIS_KEY_PREFIX>:<task_key>:tasks"
+        )
+    url, key, own = redis_place("stream", wanted, settings)
+    return RedisStreamSource(
+        settings, key, group=own or group, field=TASK_FIELD, url=url, on_outage=on_outage
+    )
 
 
 def check_source(source: Any, shown: str) -> Any:

@@ -246,8 +246,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     TASK_SOURCE: Annotated[
         str,
         _task(
-            "Where tasks come from: empty = the Redis list of the spider, memory, amqp://…, kafka://…, the URL of a SQL "
-            "table, or the path of a class."
+            "Where tasks come from: empty = the Redis list of the spider, memory, amqp://…, kafka://…, stream:KEY or "
+            "redis://…?stream=KEY, the URL of a SQL table, or the path of a class."
         ),
     ] = ""
     TASK_POLL_INTERVAL: Annotated[float, _task("Between two looks at the task source.", "s", gt=0)] = 2.0

@@ -8,7 +8,7 @@ A task that was taken belongs to its node for a while. It is never lost: it is s
 back by itself when the node dies. So delivery is at least once; `Task.token` stays the same over deliveries, and the
 frontier knows the requests of a token that it has seen, so a task delivered twice isn't crawled twice.
 
-Back ends: `memory.py`, `redis_list.py`, `amqp.py`, `kafka.py`, `sql_table.py`. All pass `netspy.testing.source_contract`.
+Back ends: `memory.py`, `redis/`, `amqp.py`, `kafka/`, `sql/table.py`. All pass `netspy.testing.source_contract`.
 """
 
 from __future__ import annotations

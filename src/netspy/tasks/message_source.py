@@ -89,7 +89,15 @@ def _redis(
     from netspy.tasks.redis.list import RedisTaskList, TaskKeys
     from netspy.tasks.redis.stream import RedisStreamSource
 
-    url, key, group = None, "", GROUP
+    url, key, group = redis_place(kind, address, settings)
+    if kind == "list":
+        return RedisTaskList(settings, TaskKeys(key), url=url, on_outage=on_outage)
+    return RedisStreamSource(settings, key, group=group or GROUP, url=url, on_outage=on_outage)
+
+
+def redis_place(kind: str, address: str, settings: Settings) -> tuple[str | None, str, str]:
+    """(URL, or None for that of REDIS_URL; key; group, or "") of `KIND:KEY` or `redis://…?KIND=KEY`. Raises ConfigError."""
+    url, key, group = None, "", ""
     if "://" in address:
         url, _, query = address.partition("?")
         rest = []
@@ -97,7 +105,7 @@ def _redis(
             if name == kind:
                 key = text
             elif name == "group":
-                group = text or GROUP
+                group = text
             else:
                 rest.append((name, text))
         if rest:
@@ -108,6 +116,4 @@ def _redis(
         raise ConfigError(f"{display_url(address)!r} names no key; write {kind}:KEY")
     if (url or settings.REDIS_URL).partition("://")[0] in CLUSTER_SCHEMES and "{" not in key:
         key = "{" + key + "}"  # as RedisPipeline names it: what belongs to the key must be in the same slot
-    if kind == "list":
-        return RedisTaskList(settings, TaskKeys(key), url=url, on_outage=on_outage)
-    return RedisStreamSource(settings, key, group=group, url=url, on_outage=on_outage)
+    return url, key, group

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netspy.cli.job import ArgumentOption, SetOption, connect
+from netspy.cli.job import ArgumentOption, SetOption, connect, serving
 from netspy.cli.output import facts, json_line, say, things
 from netspy.cli.tasks import failed as task_failed
 from netspy.cli.tasks import push as task_push
@@ -110,7 +110,7 @@ def _backlog(target: Target) -> Backlog:
     from netspy.tasks.contract import Backlog
 
     if target.settings.TASK_SOURCE:
-        with OutsideSource(target.settings, target.list_name) as source:
+        with serving(target.settings) as settings, OutsideSource(settings, target.list_name) as source:
             return source.backlog()
     from netspy.redisio.scripts import Call, load, run_sync
     from netspy.tasks.redis.list import FOLDER, task_keys

@@ -117,8 +117,8 @@ def _failed_list(
     target = find_target(spider, task_key, arguments, values)
     if target.settings.TASK_SOURCE:
         raise ConfigError(
-            f"tasks of {place_of(target)} fail into that source (a queue or topic NAME.failed, the rows' state), where its "
-            "own tools show them; this command is for the list in Redis"
+            f"tasks of {place_of(target)} fail into that source (a queue or topic NAME.failed, a stream KEY:failed, the rows' "
+            "state), where its own tools show them; this command is for the list in Redis"
         )
     with connect(target.job, key=task_keys(target.settings, target.list_name).base) as client:
         yield client, target, numbers

@@ -228,7 +228,7 @@ def _serving(settings: Settings) -> Iterator[Settings]:
     from netspy.assembly import EMBEDDED
     from netspy.redisio.client import CLI_PATIENCE_S
 
-    if settings.TASK_SOURCE:
+    if settings.TASK_SOURCE and not settings.TASK_SOURCE.strip().startswith("stream:"):
         yield settings
         return
     patience = min(settings.REDIS_START_TIMEOUT, CLI_PATIENCE_S)

@@ -12,7 +12,8 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspy.errors import ConfigError, SerializationError, StoreUnavailableError
 from netspy.policy.failed_record import MAX_ERROR_CHARS
@@ -20,6 +21,7 @@ from netspy.redisio.link import AsyncLink, StoreFullError
 from netspy.redisio.scripts import Arg, Call, load, run_async
 from netspy.settings import Settings, hide_password, without_passwords
 from netspy.tasks.contract import Backlog, Task
+from netspy.tasks.redis.list import read_task
 from netspy.tasks.wire import decode_value, encode_values
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 FIELD = "row"
 """The field of an entry that holds the message; an entry without it is a message of all its fields."""
+TASK_FIELD = "task"
+"""The same for tasks, which may also be bare words. An entry with the one field `data` is read as if it were `task`."""
 
 _FULL_PAUSE_S = 1.0
 _CLOSE_S = 2.0
@@ -35,10 +39,19 @@ _COUNTED = 1000
 FOLDER = "netspy.tasks.redis.lua"
 
 
-class RedisStreamSource:
-    """One consumer of the group. See `contract.TaskSource`."""
+class Receipt(NamedTuple):
+    """An entry as it is in the stream."""
 
-    holds = False
+    entry_id: str
+    fields: dict[bytes, bytes]
+
+
+class RedisStreamSource:
+    """One consumer of the group. See `contract.TaskSource`. `consumes` False, set before `open`: it adds and counts only, and
+    makes no group.
+    """
+
+    holds = True
     reusable = False
 
     def __init__(
@@ -47,15 +60,18 @@ class RedisStreamSource:
         key: str,
         *,
         group: str = "netspy",
+        field: str = FIELD,
         url: str | None = None,
         lease_s: float | None = None,
         on_outage: Callable[[bool, float], None] | None = None,
     ) -> None:
-        """`lease_s`: how long an entry is a consumer's without a sign of life (default: HEARTBEAT_STALE). Nothing is
-        connected yet. Raises ConfigError for a wrong URL.
+        """`field`: FIELD or TASK_FIELD. `lease_s`: how long an entry is a consumer's without a sign of life (default:
+        HEARTBEAT_STALE). Nothing is connected yet. Raises ConfigError for a wrong URL.
         """
         self.key = key
         self.group = group
+        self.consumes = True
+        self._field = field
         self.failed_key = f"{key}:failed"
         self._name = f"netspy-{secrets.token_hex(6)}"
         self._url = url or settings.REDIS_URL
@@ -67,8 +83,9 @@ class RedisStreamSource:
 
     async def open(self) -> None:
         """Connect, make the group where it is missing. Raises ConfigError for a key of another type, or missing rights."""
-        await self._ask(self._join, timeout_s=self._start_timeout_s)
-        await self._ask(self._try_rights)
+        await self._ask(self._join if self.consumes else self._check, timeout_s=self._start_timeout_s)
+        if self.consumes:
+            await self._ask(self._try_rights)
 
     async def _try_rights(self) -> None:
         """What taking and settling need, on nothing: no entry can have the id 0-0."""
@@ -79,6 +96,15 @@ class RedisStreamSource:
         await run_async(client, call)
         await run_async(client, self._call("stream_backlog", 1))
 
+    async def _check(self) -> None:
+        if _text(await self._link.client.type(self.key)) not in {"stream", "none"}:
+            raise self._no_stream()
+
+    def _no_stream(self) -> ConfigError:
+        return ConfigError(
+            f"Redis at {hide_password(self._url)}: {self.key!r} is no stream; name another key, or list:{self.key}"
+        )
+
     async def _join(self) -> None:
         from redis.exceptions import ResponseError
 
@@ -87,9 +113,7 @@ class RedisStreamSource:
             await client.xgroup_create(self.key, self.group, id="0", mkstream=True)
         except ResponseError as error:
             if "WRONGTYPE" in str(error):
-                raise ConfigError(
-                    f"Redis at {hide_password(self._url)}: {self.key!r} is no stream; name another key, or list:{self.key}"
-                ) from None
+                raise self._no_stream() from None
             if "BUSYGROUP" not in str(error):
                 raise
 
@@ -128,19 +152,25 @@ class RedisStreamSource:
         tasks: list[Task] = []
         broken: list[tuple[Task, str]] = []
         for entry_id, flat, deliveries in entries:
-            token = _text(entry_id)
             fields = dict(zip(flat[::2], flat[1::2], strict=True))
-            body = fields.get(FIELD.encode())
+            receipt = Receipt(_text(entry_id), fields)
+            task = Task(_token(receipt), None, receipt, deliveries)
             try:
-                value = _plain(fields) if body is None else decode_value(body, ours=False)
+                tasks.append(task._replace(value=self._read(fields)))
             except SerializationError as error:
-                broken.append((Task(token, None, None, deliveries), str(error)))
-            else:
-                tasks.append(Task(token, value, None, deliveries))
+                broken.append((task, str(error)))
         if broken:
             self.unreadable += len(broken)
             await self.failed(broken)
         return tasks
+
+    def _read(self, fields: Mapping[bytes, bytes]) -> Any:
+        body = fields.get(self._field.encode())
+        if self._field != TASK_FIELD:
+            return _plain(fields) if body is None else decode_value(body, ours=False)
+        if body is None and len(fields) == 1:
+            body = fields.get(b"data")
+        return _plain(fields) if body is None else read_task(body)
 
     async def keep(self, tasks: Sequence[Task]) -> None:
         """Idle for 0 ms again, those that are still this consumer's."""
@@ -164,7 +194,7 @@ class RedisStreamSource:
         for at in range(0, len(pairs), _PER_CALL):
             args: list[Arg] = []
             for task, error in pairs[at : at + _PER_CALL]:
-                args += [task.token, error.encode("utf-8", "replace")]
+                args += [task.receipt.entry_id, error.encode("utf-8", "replace")]
             call = self._call("stream_end", self._name, what, *args)
             await self._ask(partial(run_async, self._link.client, call))
 
@@ -175,7 +205,7 @@ class RedisStreamSource:
         async def send() -> None:
             async with self._link.client.pipeline(transaction=True) as several:
                 for body in bodies:
-                    several.xadd(self.key, {FIELD: body})
+                    several.xadd(self.key, {self._field: body})
                 await several.execute()
 
         if bodies:
@@ -183,11 +213,40 @@ class RedisStreamSource:
 
     async def backlog(self) -> Backlog:
         """`waiting` is exact up to a thousand."""
+        if not self.consumes:
+            found: Backlog = await self._ask(self._look)
+            return found
         call = self._call("stream_backlog", _COUNTED)
         waiting, taken, failed = await self._ask(partial(run_async, self._link.client, call))
         return Backlog(int(waiting), int(taken), None, int(failed))
 
+    async def _look(self) -> Backlog:
+        client = self._link.client
+        group = (await self._groups()).get(self.group)
+        length, failed = await client.xlen(self.key), await client.xlen(self.failed_key)
+        if group is None:
+            return Backlog(length, 0, None, failed)
+        # What was taken since the group was read is counted as waiting: a look never finds less than there is.
+        next_one = await client.xrange(self.key, f"({_text(group['last-delivered-id'])}", "+", count=1)
+        taken = int(group["pending"])
+        waiting = max(1, group.get("lag") or length - taken) if next_one else 0
+        return Backlog(waiting, taken, None, failed)
+
+    async def _groups(self) -> dict[str, dict[str, Any]]:
+        """The stream's groups by name; none where there is no stream."""
+        from redis.exceptions import ResponseError
+
+        try:
+            found = await self._link.client.xinfo_groups(self.key)
+        except ResponseError as error:
+            if "no such key" not in str(error):
+                raise
+            return {}
+        return {_text(group["name"]): group for group in found}
+
     async def _forget(self) -> None:
+        if not self.consumes:
+            return
         client = self._link.client
         if not await client.xpending_range(self.key, self.group, "-", "+", 1, consumername=self._name):
             await client.xgroup_delconsumer(self.key, self.group, self._name)
@@ -207,6 +266,16 @@ class RedisStreamSource:
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _ids(tasks: Sequence[Task]) -> list[Any]:
+    return [task.receipt.entry_id for task in tasks]
+
+
+def _token(receipt: Receipt) -> str:
+    """Producers may choose ids, and choose one again after the key was deleted: so the fields are in it, too."""
+    digest = blake2b(repr(sorted(receipt.fields.items())).encode(), digest_size=6).hexdigest()
+    return f"{receipt.entry_id}.{digest}"
 
 
 def _plain(fields: Mapping[bytes, bytes]) -> dict[str, str]:
