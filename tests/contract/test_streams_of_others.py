@@ -72,7 +72,7 @@ async def test_what_all_groups_are_done_with_is_deleted_by_the_last_of_ours(serv
     second = await other.take(9)
     assert [task.value for task in second] == [0, 1, 2, 3]
     await other.settled(second[1:])  # one of them is still in that group's hands
-    assert [entry for entry, _ in client.xrange(name)] == [second[0].token]
+    assert [entry for entry, _ in client.xrange(name)] == [second[0].receipt.entry_id]
     assert (await one.backlog())[:2] == (0, 0)
     assert (await other.backlog())[:2] == (0, 1)
     await other.settled(second[:1])
@@ -104,7 +104,7 @@ async def test_a_node_that_was_taken_for_dead_takes_nothing_back(server, client,
     stalled, other = await opened(server, name), await opened(server, name)
     await stalled.add(["a", "b"])
     held = await stalled.take(5)
-    client.xclaim(name, stalled.group, stalled._name, 0, [t.token for t in held], idle=150_000, justid=True)
+    client.xclaim(name, stalled.group, stalled._name, 0, [t.receipt.entry_id for t in held], idle=150_000, justid=True)
     assert [task.deliveries for task in await other.take(5)] == [2, 2]
     await stalled.keep(held)
     await stalled.release(held[:1])
@@ -123,7 +123,7 @@ async def test_an_entry_that_comes_back_again_comes_alone_and_a_release_does_not
     await source.add(["a", "b", "c"])
 
     def lost(tasks):
-        ids = [task.token for task in tasks]
+        ids = [task.receipt.entry_id for task in tasks]
         client.xclaim(name, source.group, source._name, 0, ids, idle=150_000, justid=True)
 
     tasks = await source.take(2)
@@ -164,7 +164,7 @@ async def test_an_entry_deleted_while_it_is_pending_is_passed_over(server, clien
     source = await opened(server, name, lease_s=0.0)
     await source.add([1, 2])
     first = await source.take(1)
-    client.xdel(name, first[0].token)
+    client.xdel(name, first[0].receipt.entry_id)
     assert [task.value for task in await source.take(5)] == [2]
     async with asyncio.timeout(10):
         while (await source.backlog()).taken != 1:
