@@ -12,13 +12,21 @@ import uuid
 
 import pytest
 from broker_rig import SETTINGS, taken
+from loguru import logger
 
-from netspy.brokers.amqp_properties import Properties
+from netspy.brokers.amqp_properties import Properties, of_a_copy
+from netspy.errors import ConfigError
 from netspy.tasks.amqp import AmqpTaskSource
 from netspy.tasks.kafka.source import KafkaTaskSource, in_parts
 from netspy.tasks.kafka.thread import Record
 from netspy.testing.runner import run_command
-from support.kafka_mock import write_with_headers
+from support.kafka_mock import (
+    GROUP_AUTHORIZATION_FAILED,
+    JOIN_GROUP,
+    KafkaMock,
+    write_damaged_batch,
+    write_with_headers,
+)
 from support.raw_amqp import RawPublisher, long, pair, properties, short
 
 MICROSECONDS = struct.pack(">Q", 1_796_077_425_046_000)
@@ -169,8 +177,6 @@ async def test_a_copy_that_the_broker_refuses_for_good_is_put_aside_in_part(
 
 
 def _with_another_user(original, notes, **how):
-    from netspy.brokers.amqp_properties import of_a_copy
-
     copy = of_a_copy(original, notes, **how)
     if "user_id" in copy.parts:
         copy.parts["user_id"] = short(b"somebody")
@@ -236,6 +242,54 @@ async def test_a_kafka_message_whose_headers_are_too_large_or_no_text_is_put_asi
     assert large.key() == b"k"
     assert dict(large.headers())["left-out"] == b"headers, 999855 bytes"
     assert b"no UTF-8" in dict(latin.headers())["left-out"]
+
+
+async def test_a_damaged_batch_is_passed_over_with_a_word_and_what_lies_around_it_is_served(kafka, name):
+    """Case HB-03 on Kafka: the client library reads it again and again, and says nothing."""
+    kafka.topic(name, 1)
+    said = []
+    number = logger.add(said.append, level="ERROR")
+    source = KafkaTaskSource(f"kafka://{kafka.servers}/{name}?group={name}", SETTINGS, topic="x", group="x")
+    await source.open()
+    await source.add(["first"])
+    await asyncio.to_thread(write_damaged_batch, kafka.servers, name, codec=1, count=7)
+    await source.add(["last"])
+    tasks = await taken(source, 2)
+    assert [task.value for task in tasks] == ["first", "last"]
+    await source.settled(tasks)
+    backlog = await source.backlog()
+    assert backlog[:2] == (0, 0)
+    assert source.unreadable == 7
+    assert sum("can't be decoded" in line for line in said) == 1
+    await source.close()
+    logger.remove(number)
+
+
+async def test_messages_in_a_compression_that_the_client_lacks_end_the_start_or_the_run(kafka, name):
+    """They are good ones: to pass over them would lose them."""
+    kafka.topic(name, 1)
+    await asyncio.to_thread(write_damaged_batch, kafka.servers, name, codec=7, count=1)
+    source = KafkaTaskSource(f"kafka://{kafka.servers}/{name}?group={name}", SETTINGS, topic="x", group="x")
+
+    async def work():
+        await source.open()
+        while True:
+            await source.take(5)
+
+    with pytest.raises(ConfigError, match=r"another compression\.type"):
+        await asyncio.wait_for(work(), 30)
+    await source.close()
+
+
+async def test_a_group_that_this_user_may_not_join_is_one_clear_error_at_the_start(name):
+    with KafkaMock() as kafka:
+        kafka.request_errors(JOIN_GROUP, *[GROUP_AUTHORIZATION_FAILED] * 20)
+        source = KafkaTaskSource(
+            f"kafka://{kafka.servers}/{name}?group={name}", SETTINGS, topic="x", group="x"
+        )
+        with pytest.raises(ConfigError, match="the rights for the topic and the group"):
+            await asyncio.wait_for(source.open(), 20)
+        await source.close()
 
 
 def test_what_brokers_refuse_is_offered_to_them_with_less_and_less():

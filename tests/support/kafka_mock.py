@@ -20,6 +20,8 @@ import json
 import os
 import select
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 START_TIMEOUT = 60.0
 _PRODUCER = 0  # rd_kafka_type_t
+JOIN_GROUP, GROUP_AUTHORIZATION_FAILED = 11, 30
+"""A request and an error of the protocol, for `request_errors`."""
 UNKNOWN_TOPIC = 3
 """The protocol's error code UNKNOWN_TOPIC_OR_PARTITION, for `topic_error`."""
 
@@ -70,6 +74,25 @@ def write_with_headers(servers: str, topic: str, body: bytes, headers: Sequence[
     assert code == 0, code
     assert library.rd_kafka_flush(producer, 30_000) == 0
     library.rd_kafka_destroy(producer)
+
+
+def write_damaged_batch(servers: str, topic: str, *, codec: int, count: int) -> None:
+    """Write a batch of so many messages to partition 0 that says it is compressed with `codec` (1: gzip), and isn't."""
+    rest = (
+        struct.pack(">hiqqqhii", codec, count - 1, 1_600_000_000_000, 1_600_000_000_000, -1, -1, -1, count)
+        + b"damaged"
+    )
+    batch = struct.pack(">qiibI", 0, 9 + len(rest), -1, 2, 0) + rest
+    name = struct.pack(">h", len(topic)) + topic.encode()
+    # Produce, version 3: transactional id, acks, timeout; one topic with one partition.
+    request = struct.pack(">hhih", 0, 3, 1, -1) + struct.pack(">hhii", -1, -1, 5000, 1) + name
+    request += struct.pack(">iii", 1, 0, len(batch)) + batch
+    host, port = servers.split(",", maxsplit=1)[0].split(":")
+    with socket.create_connection((host, int(port)), 10) as link:
+        link.sendall(struct.pack(">i", len(request)) + request)
+        answer = link.recv(1000)
+    at = 4 + 4 + 4 + len(name) + 4 + 4
+    assert answer[at : at + 2] == b"\0\0", answer
 
 
 class KafkaMock(Block):

@@ -221,6 +221,24 @@ def of_another_epoch() -> frozenset[int]:
     return frozenset({kafka.FENCED_LEADER_EPOCH, kafka.UNKNOWN_LEADER_EPOCH})
 
 
+def undecodable() -> frozenset[int]:
+    """The codes of errors about messages that are damaged."""
+    kafka = library().KafkaError
+    return frozenset({kafka._BAD_COMPRESSION, kafka._BAD_MSG})  # noqa: SLF001 - their public names
+
+
+def lasting() -> frozenset[int]:
+    """The codes of errors for which somebody has to do something: rights, or a compression that this client can't do."""
+    kafka = library().KafkaError
+    return frozenset(
+        {
+            kafka.TOPIC_AUTHORIZATION_FAILED,
+            kafka.GROUP_AUTHORIZATION_FAILED,
+            kafka._NOT_IMPLEMENTED,  # noqa: SLF001 - its public name
+        }
+    )
+
+
 def one_line(error: Any) -> str:
     """The error's text in one line."""
     inner = error.args[0] if isinstance(error, BaseException) and error.args else error
@@ -230,6 +248,11 @@ def one_line(error: Any) -> str:
 
 def unusable(address: KafkaAddress, error: Any) -> ConfigError:
     """The error for a cluster that refuses us."""
+    if "Not implemented" in one_line(error):
+        return ConfigError(
+            f"Kafka at {address.shown}: this client library can't read a message ({one_line(error)}); let those who write "
+            "use another compression.type"
+        )
     return ConfigError(
         f"Kafka at {address.shown} refuses this program ({one_line(error)}); put the right user, password and "
         "security properties into its address, and give the user the rights for the topic and the group"

@@ -117,6 +117,7 @@ class KafkaTaskSource:
         self._returned: list[Task] = []
         self._gaps: set[int] = set()  # partitions of which it was said that they lack messages
         self._failures = 0
+        self._undecodable = 0  # what of `unreadable` the thread has told of
         self.unreadable = 0
         self.consumes = True
         """False, set before `open`: only to add and to look; the group isn't joined."""
@@ -133,6 +134,12 @@ class KafkaTaskSource:
             await self._find(thread, topic, end)
         await self._ask(thread.subscribe)
         await self._until(thread.assigned.is_set, min(_JOIN_S, self._start_timeout_s))
+        await self._refuse(thread)
+
+    async def _refuse(self, thread: KafkaThread) -> None:
+        if thread.forbidden is not None:
+            await self.close()
+            raise brokers.unusable(self._address, thread.forbidden)
 
     async def _find(self, thread: KafkaThread, topic: str, end: float) -> None:
         """Wait until the brokers know the topic, which some of them make at this first use."""
@@ -214,7 +221,8 @@ class KafkaTaskSource:
     async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
         end = time.monotonic() + seconds
         while not condition():
-            if time.monotonic() >= end or self._stop.is_set():
+            forbidden = self._thread is not None and self._thread.forbidden is not None
+            if time.monotonic() >= end or self._stop.is_set() or forbidden:
                 return condition()
             await asyncio.sleep(_STEP_S)
         return True
@@ -240,11 +248,15 @@ class KafkaTaskSource:
                 task = await self._received(message)
                 if task is not None:
                     tasks.append(task)
+        if self._thread is not None:
+            self.unreadable += self._thread.undecodable - self._undecodable
+            self._undecodable = self._thread.undecodable
         return tasks
 
     async def _arrival(self, thread: KafkaThread) -> bool:
-        """Whether messages are there, now or within the time that fetching takes."""
+        """Whether messages are there, now or within the time that fetching takes. Raises ConfigError for missing rights."""
         await self._until(thread.assigned.is_set, _JOIN_S)
+        await self._refuse(thread)
         if thread.arrived:
             return True
         if not await self._patience.ask(lambda: self._behind(thread.unread)):

@@ -62,12 +62,18 @@ class KafkaThread:
         self.assigned = threading.Event()
         """Set while the group has told us which partitions are ours, even when that is none."""
         self.refused: Any = None  # the KafkaError that says waiting won't help
+        self.forbidden: Any = None  # the same, for an error that no restart of a broker brings about
         self.broken = ""  # why the thread has ended, when it wasn't told to
         self._group = group
         self._most_open = most_open
         self._offsets: dict[int, Offsets] = {}
         self._reached: dict[int, int] = {}  # what we have committed, also of partitions that aren't ours now
         self._paused: set[int] = set()
+        self._skipping: dict[
+            int, int
+        ] = {}  # the offset that was passed over last, while nothing readable has come since
+        self._skipped_now: set[int] = set()  # in this poll: what it brought besides is of the place before
+        self.undecodable = 0
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
         self._stopping = False
         self._consumer: Any = None
@@ -278,6 +284,7 @@ class KafkaThread:
             self._producer.poll(0)
         if message is None:
             return
+        self._skipped_now.clear()
         for one in (message, *self._consumer.consume(min(_BATCH, self._most_open), timeout=0)):
             self._take_in(one)
 
@@ -288,15 +295,41 @@ class KafkaThread:
             if error.code() == brokers.library().KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 if offsets is not None:
                     self._say_gone_back(message, offsets.at_end(message.offset()))
+            elif error.code() in brokers.undecodable():
+                self._skip(message)
             else:
                 self._on_error(error)
             return
         if offsets is None:
             return
+        self._skipping.pop(message.partition(), None)
         epoch = message.leader_epoch()
         mark = Mark(stamp_of(message), -1 if epoch is None else epoch)
         self._say_gone_back(message, offsets.delivered(message.offset(), mark))
         self.arrived.append(message)
+
+    def _skip(self, message: Any) -> None:
+        """The client library can't decode what lies there (a damaged batch), and would try it for ever."""
+        kafka = brokers.library()
+        number = message.partition()
+        if number not in self._offsets or number in self._skipped_now:
+            return
+        self._skipped_now.add(number)
+        before = self._skipping.get(number)
+        # Of a batch the library tells where it begins, wherever in it one reads; how long it is, nobody says.
+        at = max(message.offset(), 0) if before is None else before + 1
+        self._skipping[number] = at
+        self.undecodable += 1
+        if before is None:
+            from loguru import logger
+
+            logger.error(
+                "Kafka at {}: what lies in {} [{}] from offset {} on can't be decoded ({}); it is passed over, and stays in "
+                "the topic as long as that keeps it",
+                self.address.shown, self.topic, number, at, brokers.one_line(message.error()),
+            )  # fmt: skip
+        with suppress(kafka.KafkaException):  # just taken from us
+            self._consumer.seek(kafka.TopicPartition(self.topic, number, at + 1))
 
     def _say_gone_back(self, message: Any, before: int | None) -> None:
         if before is None:
@@ -405,6 +438,8 @@ class KafkaThread:
     def _on_error(self, error: Any) -> None:
         if brokers.error_kind(error) == "config" or (error.fatal() and self._producer is None):
             self.refused = error
+        if error.code() in brokers.lasting():
+            self.forbidden = error
 
     def _leave(self) -> None:
         kafka = brokers.library()
