@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from netspy.messages.entry import Counts
 
-_TOGETHER_S = 0.25
-
 
 def unfinished_because(
     counts: Counts,
@@ -55,10 +53,10 @@ def finished_job_left_behind(counts: Counts, *, own_nodes: int = 1, young_s: flo
 def came_with_the_others(seed_age_s: float, process_age_s: float) -> bool:
     """Whether a node that finds the run seeded was started together with the one that seeded it.
 
-    Then the seeding came after the start of its own process, or hardly before it; a run that is over by now was its own, and it
-    has met no job of before. Whoever starts a finished job again does so after that job's process has ended.
+    Then the seeding came after the start of its own process (a process needs some tenths of a second until it seeds); a run that
+    is over by now was its own, and it has met no job of before. Whoever starts a finished job again does so after that job's process has ended.
     """
-    return seed_age_s <= process_age_s + _TOGETHER_S
+    return seed_age_s <= process_age_s
 
 
 def nothing_moved(before: Counts, after: Counts) -> bool:

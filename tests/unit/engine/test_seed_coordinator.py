@@ -140,7 +140,7 @@ async def test_a_job_that_was_finished_long_ago_is_said_and_a_node_that_comes_la
 
 
 @pytest.mark.parametrize(
-    ("age_s", "process_age_s", "in_time"), [(0.3, 0.2, True), (5.0, 6.0, True), (0.6, 0.2, False)]
+    ("age_s", "process_age_s", "in_time"), [(0.3, 0.4, True), (5.0, 6.0, True), (0.6, 0.2, False)]
 )
 async def test_a_node_of_the_same_start_is_told_from_one_that_meets_a_finished_job(
     coordinating, age_s, process_age_s, in_time
