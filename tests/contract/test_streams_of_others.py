@@ -104,7 +104,9 @@ async def test_a_node_that_was_taken_for_dead_takes_nothing_back(server, client,
     stalled, other = await opened(server, name), await opened(server, name)
     await stalled.add(["a", "b"])
     held = await stalled.take(5)
-    client.xclaim(name, stalled.group, stalled._name, 0, [t.receipt.entry_id for t in held], idle=150_000, justid=True)
+    client.xclaim(
+        name, stalled.group, stalled._name, 0, [t.receipt.entry_id for t in held], idle=150_000, justid=True
+    )
     assert [task.deliveries for task in await other.take(5)] == [2, 2]
     await stalled.keep(held)
     await stalled.release(held[:1])

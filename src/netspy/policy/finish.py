@@ -53,8 +53,9 @@ def finished_job_left_behind(counts: Counts, *, own_nodes: int = 1, young_s: flo
 def came_with_the_others(seed_age_s: float, process_age_s: float) -> bool:
     """Whether a node that finds the run seeded was started together with the one that seeded it.
 
-    Then the seeding came after the start of its own process (a process needs some tenths of a second until it seeds); a run that
-    is over by now was its own, and it has met no job of before. Whoever starts a finished job again does so after that job's process has ended.
+    Then the seeding came after the start of its own process (it takes tenths of a second until it seeds). A run that
+    is over by now was its own, and it has met no job of before. Whoever starts a finished job again does so after that
+    job's process has ended.
     """
     return seed_age_s <= process_age_s
 
