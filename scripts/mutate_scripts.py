@@ -44,6 +44,8 @@ STAGES: tuple[tuple[str, ...], ...] = (
             "test_earlier_runs",
             "test_task_list",
             "test_batch_queue",
+            "test_task_sources",
+            "test_streams_of_others",
         )
     ),
     (MODEL,),

@@ -99,6 +99,15 @@ async def test_the_backlog_is_that_of_this_group_whatever_others_do(server, clie
     await source.close()
 
 
+async def test_a_long_backlog_is_counted_though_not_entry_by_entry(server, client, name, monkeypatch):
+    monkeypatch.setattr("netspy.tasks.redis.stream._COUNTED", 3)
+    source = await opened(server, name)
+    await source.add(list(range(7)))
+    await source.take(2)
+    assert (await source.backlog())[:2] == (5, 2)
+    await source.close()
+
+
 async def test_a_node_that_was_taken_for_dead_takes_nothing_back(server, client, name):
     """Its entries are another's by now: it can't keep, release or fail them; that they are done it may say."""
     stalled, other = await opened(server, name), await opened(server, name)

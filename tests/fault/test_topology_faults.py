@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -34,6 +35,16 @@ def fetched(site: LocalSite) -> int:
 
 def under_way(run: FaultRun, site: LocalSite, pages: int) -> None:
     run.wait(lambda: fetched(site) >= pages, f"{pages} pages are fetched")
+
+
+def is_left(server: RedisServer, for_s: float = 1.5) -> bool:
+    """Whether no node has asked this server for anything for so long; or it is no master any more, which ends it too."""
+    asked = server.client().info("commandstats").get("cmdstat_evalsha")
+    time.sleep(for_s)
+    return (
+        server.ask("ROLE")[0] != b"master"
+        or server.client().info("commandstats").get("cmdstat_evalsha") == asked
+    )
 
 
 def run_two(run: FaultRun) -> list[Script]:
@@ -121,6 +132,7 @@ def test_a_planned_fail_over_is_followed_while_the_old_master_still_takes_writes
         )
         assert run.recovered() < 6
         assert old.ask("ROLE")[0] == b"master", "it takes writes to this moment"
+        run.wait(lambda: is_left(old), "the other node comes, too")
         since = fetched(site) - at_start
         gate.open()
         run.finish(*nodes)

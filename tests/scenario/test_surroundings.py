@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import shlex
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -100,6 +101,7 @@ def test_a_terminal_that_is_closed_is_a_graceful_stop(ignored, project, numbered
     if pid == 0:
         with suppress(BaseException):
             os.chdir(project)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who ran the tests may have ignored it
             before = "trap '' HUP; " if ignored else ""
             text = f"{before}NETSPY_PROGRESS=panel NETSPY_SPIDER_THREAD_COUNT=2 exec {PYTHON} main.py"
             os.execvp("bash", ["bash", "-c", text])

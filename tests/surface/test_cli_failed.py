@@ -238,8 +238,11 @@ def test_an_air_spiders_dropped_record_is_not_taken_up_and_the_others_are(air, p
     assert failed_of_air(air) == [("HTTP 500", "bad")]
     pages.clear()
     pages.route("/bad", "mended")
-    air("run", "air.py", "-s", "RETRY_FAILED_ON_START=1").check()
-    assert pages.all_hits() == {"/bad": 1}
+    found = air("run", "air.py", "-s", "RETRY_FAILED_ON_START=1").check()
+    assert "going on with 1 request(s) of the last run" in found.stderr
+    assert pages.all_hits() == {"/bad": 1, "/good": 1, "/gone": 1}, (
+        "what failed once, and the run's own seeds"
+    )
 
 
 def test_an_air_spider_whose_records_are_all_dropped_begins_anew(air, pages):
