@@ -1,7 +1,8 @@
 """Break each Lua script in one place at a time and see which test notices.
 
     python scripts/mutate_scripts.py                 # all of scripts/mutations.toml, writes docs/mutations.md and its twin
-    python scripts/mutate_scripts.py claim steady    # only those whose file name or description contains one of the words
+    python scripts/mutate_scripts.py claim steady    # only those whose file name or description contains one of the words;
+                                                     # the other lines of the page stay as they are
     python scripts/mutate_scripts.py --list
 
 The package is copied, the copy is broken and put before the real one by PYTHONPATH; the contract tests run against it, then
@@ -186,20 +187,51 @@ PAGES = {
 }
 
 
-def page(language: str, verdicts: list[Verdict]) -> str:
-    """The page in one language."""
+def start_of_row(mutation: Mutation, language: str) -> str:
+    """What a mutation's line of the page begins with; the test follows."""
+    return f"| `{mutation.file}` | {mutation.en if language == 'en' else mutation.zh} | "
+
+
+def page(language: str, known: list[Mutation], verdicts: list[Verdict], earlier: str) -> str:
+    """The page in one language: a line for each known mutation, from `verdicts`, otherwise that of the `earlier` page.
+
+    Raises LookupError for a mutation that is in neither.
+    """
     _path, twin, title, intro, total, columns = PAGES[language]
-    lines = [title, "", twin, "", intro, "", total.format(n=len(verdicts)), ""]
-    lines += ["| " + " | ".join(columns) + " |", "| --- | --- | --- |"]
-    for verdict in verdicts:
-        what = verdict.mutation.en if language == "en" else verdict.mutation.zh
-        named = (
-            f"`{verdict.file}::{verdict.test}`"
-            if verdict.test.isidentifier()
-            else f"`{verdict.file}` {verdict.test}"
-        )
-        lines.append(f"| `{verdict.mutation.file}` | {what} | {named} |")
+    found = {
+        verdict.mutation: f"`{verdict.file}::{verdict.test}` |"
+        if verdict.test.isidentifier()
+        else f"`{verdict.file}` {verdict.test} |"
+        for verdict in verdicts
+    }
+    rows = []
+    for mutation in known:
+        start = start_of_row(mutation, language)
+        if mutation in found:
+            rows.append(start + found[mutation])
+            continue
+        row = next((line for line in earlier.splitlines() if line.startswith(start + "`tests/")), None)
+        if row is None:
+            raise LookupError(f"{mutation.file}: {mutation.en}")
+        rows.append(row)
+    lines = [title, "", twin, "", intro, "", total.format(n=len(rows)), ""]
+    lines += ["| " + " | ".join(columns) + " |", "| --- | --- | --- |", *rows]
     return "\n".join(lines) + "\n"
+
+
+def write_pages(known: list[Mutation], verdicts: list[Verdict]) -> str:
+    """Write the page in both languages; the first mutation that was never run, if any: then nothing is written."""
+    texts = {}
+    for language, (path, *_) in PAGES.items():
+        place = ROOT / path
+        earlier = place.read_text("utf-8") if place.exists() else ""
+        try:
+            texts[place] = page(language, known, verdicts, earlier)
+        except LookupError as missing:
+            return str(missing.args[0])
+    for place, text in texts.items():
+        place.write_text(text, encoding="utf-8")
+    return ""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -229,9 +261,9 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.write(f"SURVIVED  {verdict.mutation.file}: {verdict.mutation.en}\n")
     if survivors:
         return 1
-    if not options.words:
-        for language, (path, *_) in PAGES.items():
-            (ROOT / path).write_text(page(language, verdicts), encoding="utf-8")
+    missing = write_pages(known, verdicts)
+    if missing:
+        sys.stdout.write(f"the page isn't written: no result yet of {missing}\n")
     return 0
 
 

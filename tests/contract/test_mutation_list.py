@@ -51,7 +51,18 @@ def test_the_page_of_results_is_of_this_list(mutate, language):
     if not path.exists():
         pytest.fail("run `make mutations`")
     text = path.read_text("utf-8")
-    missing = [
-        m.en for m in mutate.mutations() if f"| `{m.file}` | {getattr(m, language)} | `tests/" not in text
-    ]
+    missing = [m.en for m in mutate.mutations() if mutate.start_of_row(m, language) + "`tests/" not in text]
     assert missing == [], "run `make mutations`"
+
+
+def test_a_run_of_some_keeps_the_lines_of_the_others(mutate):
+    one, other = (mutate.Mutation("x.lua", f"what {n}", f"什么 {n}", "old", "new") for n in (1, 2))
+    first = [mutate.Verdict(m, "tests/a.py", "test_it", 1.0) for m in (one, other)]
+    whole = mutate.page("en", [one, other], first, "")
+    again = mutate.page(
+        "en", [one, other], [mutate.Verdict(other, "tests/b.py", "(a test hung)", 1.0)], whole
+    )
+    assert again == whole.replace("what 2 | `tests/a.py::test_it`", "what 2 | `tests/b.py` (a test hung)")
+    assert "1 mutations, 1 noticed." in mutate.page("en", [one], [], whole)
+    with pytest.raises(LookupError, match="what 2"):
+        mutate.page("en", [one, other], first[:1], "")
