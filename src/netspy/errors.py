@@ -36,6 +36,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
+def message_of(error: BaseException) -> str:
+    """`str(error)`, also where that raises: user code defines exceptions of any kind."""
+    try:
+        return str(error)
+    except BaseException as broken:
+        return f"(its message can't be shown: {type(broken).__name__})"
+
+
 class NetspyError(Exception):
     """Root of everything netspy raises on purpose."""
 
@@ -164,14 +172,18 @@ class NotRetryError(NetspyError):
 
 
 class UserCodeError(NetspyError):
-    """User code raised what is no Exception: CancelledError, GeneratorExit, KeyboardInterrupt, a BaseException of its own.
+    """User code raised what is no Exception (CancelledError, GeneratorExit, KeyboardInterrupt, a BaseException of its own), or
+    something where only errors of netspy's are expected (a batch store of its own).
 
     It counts like any other error of that code; `__cause__` is what was raised.
     """
 
-    def __init__(self, original: BaseException) -> None:
+    def __init__(self, original: BaseException, where: str = "") -> None:
+        """`where`: what raised it, for messages that don't say so by themselves."""
         self.name = type(original).__name__
-        super().__init__(f"{self.name}: {original}" if str(original) else self.name)
+        text = message_of(original)
+        told = f"{self.name}: {text}" if text else self.name
+        super().__init__(f"{where} raised {told}" if where else told)
 
 
 class ItemError(NetspyError):

@@ -13,11 +13,15 @@ A real Ctrl-C is a signal (launch/signals.py), never an exception in here. So wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TypeVar
 
 from netspy import forked
-from netspy.errors import SpiderError, UserCodeError
+from netspy.errors import SpiderError, UserCodeError, message_of
 
 _T = TypeVar("_T")
 
@@ -34,7 +38,7 @@ def failure(error: BaseException) -> Exception:
         raise error
     told: Exception
     if isinstance(error, SystemExit):
-        told = SpiderError(f"sys.exit({error}) was called; call self.stop() to end the crawl")
+        told = SpiderError(f"sys.exit({message_of(error)}) was called; call self.stop() to end the crawl")
     else:
         told = UserCodeError(error)
     told.__cause__ = error
@@ -52,6 +56,70 @@ async def awaited(result: Awaitable[_T]) -> _T:
         raise
     except BaseException as caught:
         raise failure(caught) from caught
+
+
+def run_loop(
+    main: Coroutine[Any, Any, _T],
+    *,
+    strayed: Callable[[Exception], None] = lambda _error: None,
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> _T:
+    """`main` to its end on an event loop of its own, made by `factory` (None: asyncio's): what it returns or raises.
+
+    A KeyboardInterrupt or SystemExit of a task or callback that user code has put on the loop would end the loop, and
+    so would its `loop.stop()`. Neither is the end of `main`: `strayed` is told, and the loop goes on. Ctrl-C, where
+    nobody else handles it, cancels `main` and raises KeyboardInterrupt, as asyncio.run does.
+    """
+    runner = asyncio.Runner(loop_factory=factory)
+    loop = runner.get_loop()
+    task = loop.create_task(main)
+    with _interruptible(task) as pressed:
+        try:
+            while not task.done():
+                try:
+                    loop.run_until_complete(task)
+                except (KeyboardInterrupt, SystemExit) as stray:
+                    if len(pressed) > 1:
+                        raise
+                    if not task.done() or task.cancelled() or task.exception() is not stray:
+                        strayed(failure(stray))
+                except BaseException:  # its own, which `result` raises; or somebody has stopped the loop
+                    if not task.done():
+                        strayed(SpiderError("loop.stop() was called; call self.stop() to end the crawl"))
+            if pressed and task.cancelled():
+                raise KeyboardInterrupt
+            return task.result()
+        finally:
+            try:
+                runner.close()
+            except (KeyboardInterrupt, SystemExit) as stray:  # of a task that is cancelled now
+                strayed(failure(stray))
+
+
+@contextmanager
+def _interruptible(task: asyncio.Task[Any]) -> Iterator[list[int]]:
+    """Instead of Python's handler: the first SIGINT cancels the task, a second raises KeyboardInterrupt. Gives those so far."""
+    pressed: list[int] = []
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        pressed.append(number)
+        if len(pressed) > 1 or task.done():
+            raise KeyboardInterrupt
+        task.cancel()
+        task.get_loop().call_soon_threadsafe(lambda: None)  # wakes it
+
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield pressed
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield pressed
+    finally:
+        if signal.getsignal(signal.SIGINT) is interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _being_cancelled() -> bool:

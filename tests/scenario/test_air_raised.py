@@ -310,6 +310,93 @@ def test_an_item_or_a_callable_that_raises_costs_only_itself_ho_01(home, plain, 
     assert "pre_to_db raised" in capsys.readouterr().err
 
 
+# -- on the loop, beside the page -----------------------------------------------------------------------------
+
+
+class InTasks(Pages):
+    """Puts on the loop what raises there, and goes on."""
+
+    async def parse(self, request, response):
+        name = request.url.rpartition("/")[2]
+
+        async def later():
+            raise RAISED[name]("on purpose")
+
+        if name in RAISED:
+            task = asyncio.create_task(later())
+            await asyncio.wait({task})
+        yield {"path": name}
+
+
+class InLoopCallbacks(Pages):
+    async def parse(self, request, response):
+        name = request.url.rpartition("/")[2]
+
+        def soon():
+            raise RAISED[name]("on purpose")
+
+        if name in ("interrupt", "exit"):
+            asyncio.get_running_loop().call_soon(soon)
+            await asyncio.sleep(0.01)
+        yield {"path": name}
+
+
+class StopsTheLoop(Pages):
+    async def parse(self, request, response):
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0.01)
+        yield {"path": request.url.rpartition("/")[2]}
+
+
+@pytest.mark.parametrize("spider", [InTasks, InLoopCallbacks, StopsTheLoop])
+def test_what_is_put_on_the_loop_ends_neither_the_loop_nor_the_crawl(home, spider, capsys):
+    summary, memory, _ = crawl(spider, home)
+    ok(summary)
+    assert sorted(row["path"] for row in memory.data()) == sorted([*RAISED, "fine"])
+    log = capsys.readouterr().err
+    assert "the spider's code has put on the event loop" in log
+    assert ("loop.stop() was called" if spider is StopsTheLoop else "sys.exit(on purpose) was called") in log
+
+
+class Unshown(Exception):
+    def __str__(self):
+        raise Own
+
+
+@pytest.mark.parametrize("where", ["parse", "pre_to_db", "start_requests", "on_alert"])
+def test_an_error_whose_message_can_not_be_shown_is_told_all_the_same(home, where, capsys):
+    class Row(mw.Item):
+        path: str = ""
+
+        def pre_to_db(self):
+            if where == "pre_to_db":
+                raise Unshown
+
+    class Spider(Air):
+        paths = ("/p/fine",)
+
+        def start_requests(self):
+            yield from super().start_requests()
+            if where == "start_requests":
+                raise Unshown
+
+        def parse(self, request, response):
+            if where == "parse":
+                raise Unshown
+            yield Row(path="fine")
+
+        async def on_alert(self, kind, message):
+            raise Unshown
+
+    class Broken(Memory):
+        def save_items(self, table, items):
+            raise OSError("no store")
+
+    pipelines = [Broken()] if where == "on_alert" else [Memory()]
+    crawl(Spider, home, pipelines=pipelines, SPIDER_MAX_RETRY_TIMES=0)
+    assert "Unshown: (its message can't be shown: Own)" in capsys.readouterr().err
+
+
 # -- once per run ----------------------------------------------------------------------------------------------
 
 

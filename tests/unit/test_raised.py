@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 
 import pytest
+import uvloop
 
 from netspy.blocking import in_thread
 from netspy.engine.page.threads import CallbackPool
 from netspy.errors import SpiderError, UserCodeError
-from netspy.raised import awaited, failure
+from netspy.observe.faults import describe_error
+from netspy.raised import awaited, failure, run_loop
 
 
 class Own(BaseException):
@@ -88,3 +92,112 @@ async def test_raised_on_a_thread_it_does_not_cancel_who_waits_ho_01(kind):
             await call(raises)
     assert await pool.call(threading.get_ident) != threading.get_ident()
     pool.close()
+
+
+# -- the loop
+
+
+class Unshown(Exception):
+    """Its message can't be had."""
+
+    def __str__(self):
+        raise KeyboardInterrupt
+
+
+def test_an_error_whose_message_can_not_be_shown_is_told_all_the_same():
+    class Below(BaseException):
+        def __str__(self):
+            raise Own
+
+    assert describe_error(Unshown()) == "Unshown: (its message can't be shown: KeyboardInterrupt)"
+    assert "can't be shown: Own" in str(caught(Below()))
+    assert "can't be shown" in str(caught(SystemExit(Unshown())))
+
+
+LOOPS = pytest.mark.parametrize("factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+
+
+async def ending(error):
+    raise error
+
+
+def soon(error):
+    def call():
+        raise error
+
+    asyncio.get_running_loop().call_soon(call)
+
+
+@LOOPS
+@pytest.mark.parametrize("error", [KeyboardInterrupt("x"), SystemExit("x")], ids=repr)
+@pytest.mark.parametrize("how", ["task", "callback", "stop"])
+def test_what_user_code_has_put_on_the_loop_ends_neither_the_loop_nor_the_run(factory, error, how):
+    told = []
+
+    async def main():
+        for _ in range(3):
+            if how == "task":
+                task = asyncio.create_task(ending(error))
+                await asyncio.sleep(0.001)
+                assert task.exception() is error
+            elif how == "callback":
+                soon(error)
+            else:
+                asyncio.get_running_loop().stop()
+            await asyncio.sleep(0.001)
+        return "whole"
+
+    assert run_loop(main(), strayed=told.append, factory=factory) == "whole"
+    assert len(told) == 3
+    assert all(isinstance(one, SpiderError | UserCodeError) for one in told)
+
+
+@LOOPS
+def test_a_task_that_ends_like_that_when_it_is_cancelled_costs_the_result_nothing(factory):
+    told = []
+
+    async def stubborn():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise SystemExit(9)
+
+    async def main():
+        main.kept = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+        return 7
+
+    assert run_loop(main(), strayed=told.append, factory=factory) == 7
+    assert [type(one) for one in told] == [SpiderError]
+    assert main.kept.exception() is not None
+
+
+@LOOPS
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), KeyboardInterrupt("x"), RuntimeError("x"), Own("x")], ids=repr
+)
+def test_what_the_run_itself_raises_is_raised(factory, error):
+    told = []
+    with pytest.raises(type(error)) as raised:
+        run_loop(ending(error), strayed=told.append, factory=factory)
+    assert (raised.value, told) == (error, [])
+
+
+def test_ctrl_c_where_nobody_handles_it_cancels_the_run_and_is_raised():
+    cleaned = []
+
+    async def main():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+        finally:
+            cleaned.append(True)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_loop(main())
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert cleaned == [True]

@@ -165,7 +165,7 @@ def build(spider: AnySpider, settings: Settings) -> Built:
     make = downloader_class(settings)
     counters = spider.counters
     alerts = Alerts(
-        _sender(spider) if settings.WARNING_ENABLE else None,
+        spider.on_alert if settings.WARNING_ENABLE else None,
         settings.WARNING_INTERVAL,
         count=lambda: counters.inc("alerts"),
     )
@@ -251,21 +251,6 @@ def base_of(spider: AnySpider) -> type:
             found: type = klass
             return found
     raise ConfigError(f"{type(spider).__name__} is no netspy spider; inherit from AirSpider or Spider")
-
-
-def _sender(spider: AnySpider) -> Callable[[str, str], None]:
-    import asyncio
-    import inspect
-
-    def send(kind: str, message: str) -> None:
-        result = spider.on_alert(kind, message)
-        if inspect.iscoroutine(result):
-            try:
-                asyncio.get_running_loop().create_task(result)
-            except RuntimeError:
-                asyncio.run(result)
-
-    return send
 
 
 def _dead_letters(built: Built, spider: AnySpider, settings: Settings, alerts: Alerts) -> DeadLettersLike:

@@ -11,9 +11,10 @@ from netspy.assembly import Built
 from netspy.assembly.contract import TableSpider
 from netspy.blocking import SLOW_S, in_thread
 from netspy.engine.batch.master import BatchMaster
+from netspy.engine.batch.store_calls import asked
 from netspy.engine.env import Env
 from netspy.engine.parts import TaskParts
-from netspy.errors import SpiderError, StoreLostError
+from netspy.errors import NetspyError, SpiderError, StoreLostError
 from netspy.observe.alerts import Alerts
 from netspy.observe.throttle import ThrottledLog
 from netspy.policy.batch import DONE, FAILED
@@ -142,10 +143,10 @@ class _Waiting:
             return f"the batch master lives ({holder.who})"
         store = self._spider.store
         try:
-            latest = await in_thread(store.latest_batch)
+            latest = await in_thread(lambda: asked(store.latest_batch))
             if latest is None or latest.is_done:
                 return None
-            counts = await in_thread(store.count_tasks)
+            counts = await in_thread(lambda: asked(store.count_tasks))
         except StoreLostError as error:
             return str(error)
         left = counts.total - counts.settled
@@ -174,9 +175,17 @@ class _PushedTasks(RedisTaskList):
 
     async def open(self) -> None:
         """Raises ConfigError for a task table that can't be used, StoreUnavailableError, besides what the list's raises."""
-        await in_thread(self._store.ensure_schema, slow=self._wait_for_answer)
+        await in_thread(lambda: asked(self._store.ensure_schema), slow=self._wait_for_answer)
         await super().open()
         await self.link.ask(lambda: check_lock(self.link, self._batch_keys))
+
+
+def close_store(spider: TableSpider) -> None:
+    """Close it. What it raises changes nothing about the run."""
+    try:
+        asked(spider.store.close)
+    except NetspyError as error:
+        spider.logger.warning("{}, when it was closed", error)
 
 
 def build_batch(built: Built, spider: TableSpider, settings: Settings) -> TaskParts:
@@ -184,7 +193,7 @@ def build_batch(built: Built, spider: TableSpider, settings: Settings) -> TaskPa
     keys = BatchKeys(built.namespace)
     source = _PushedTasks(settings, keys, spider, on_outage=built.outage)
     built.waiters.append(source.give_up_waiting)
-    built.closers.append(spider.store.close)
+    built.closers.append(lambda: close_store(spider))
     return TaskParts(
         spider=spider,
         source=source,
@@ -212,12 +221,12 @@ def build_master(
     spider: TableSpider, settings: Settings, *, once: bool, on_outage: Callable[[bool, float], None]
 ) -> BuiltMaster:
     """Everything a master needs. Raises ConfigError for a wrong schedule or Redis URL, MissingExtraError."""
-    from netspy.assembly import _need_redis, _sender
+    from netspy.assembly import _need_redis
     from netspy.assembly.shared import scope_of
 
     _need_redis()
     alerts = Alerts(
-        _sender(spider) if settings.WARNING_ENABLE else None,
+        spider.on_alert if settings.WARNING_ENABLE else None,
         settings.WARNING_INTERVAL,
         count=lambda: spider.counters.inc("alerts"),
     )

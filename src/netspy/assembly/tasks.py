@@ -11,6 +11,7 @@ from netspy.assembly.contract import ListSpider
 from netspy.assembly.sources import check_source, make_source
 from netspy.engine.parts import TaskParts
 from netspy.errors import ConfigError
+from netspy.raised import run_loop
 from netspy.settings import hide_password
 
 if TYPE_CHECKING:
@@ -94,12 +95,12 @@ def blocking(make: Callable[[], Any]) -> Any:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(_awaited(make))
+        return run_loop(_awaited(make))
     outcome: list[Any] = []
 
     def run() -> None:
         try:
-            outcome.append((asyncio.run(_awaited(make)), None))
+            outcome.append((run_loop(_awaited(make)), None))
         except BaseException as error:  # handed to the caller below
             outcome.append((None, error))
 

@@ -13,6 +13,7 @@ from netspy.errors import ConfigError
 from netspy.observe.faults import describe_error, where
 from netspy.observe.log import without_passwords
 from netspy.observe.outcome import ExitCode
+from netspy.raised import failure, run_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -48,8 +49,6 @@ def parse(
     values: Annotated[list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE")] = None,
 ) -> int:
     """One line per yielded value on stdout: kind, then the value as JSON."""
-    import asyncio
-
     from netspy import assembly
     from netspy.engine.page.callbacks import Callbacks
     from netspy.messages.request import Request
@@ -62,7 +61,7 @@ def parse(
     if callback not in callbacks:
         raise ConfigError(callbacks.problem(callback))
     request = Request(url, callback=callback)
-    raised = asyncio.run(_run(settings, request, callbacks.named(callback)))
+    raised = run_loop(_run(settings, request, callbacks.named(callback)))
     if raised is None:
         return 0
     place = where(raised)
@@ -91,8 +90,8 @@ async def _run(settings: Any, request: Request, function: Any) -> Exception | No
                 print(_format_value(value))
         except BrokenPipeError:  # nobody reads any more
             raise
-        except Exception as error:
-            return error
+        except BaseException as caught:
+            return failure(caught)
         return None
     finally:
         await downloader.close()

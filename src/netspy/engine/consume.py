@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from netspy import crash
 from netspy.blocking import SerialThread
-from netspy.errors import ItemError, PipelineError, StoreLostError
+from netspy.errors import ItemError, PipelineError, StoreLostError, message_of
 from netspy.messages.envelope import row_of
 from netspy.messages.row import DeadRow, Row
 from netspy.policy.retry import Backoff
+from netspy.raised import failure
 
 if TYPE_CHECKING:
     from netspy.engine.contract import DeadLettersLike, ItemWriter
@@ -210,7 +211,7 @@ class Consumer:
                     if isinstance(result, Exception)
                     else ItemError(f"it must return a row, a dict or None, not {type(result).__name__}")
                 )
-                bad.append(DeadRow(row, f"clean(): {type(why).__name__}: {why}", time.time()))
+                bad.append(DeadRow(row, f"clean(): {type(why).__name__}: {message_of(why)}", time.time()))
         if dropped:
             self._counters.inc_user("dropped_by_clean", dropped)
         return Sorted(kept, bad, dropped)
@@ -288,13 +289,13 @@ def _each(clean: Clean, rows: Sequence[Row]) -> list[Any]:
     for row in rows:
         try:
             results.append(clean(row))
-        except Exception as error:
-            results.append(error)
+        except BaseException as caught:
+            results.append(failure(caught))
     return results
 
 
 async def _awaited(clean: Callable[[Row], Awaitable[Any]], row: Row) -> Any:
     try:
         return await clean(row)
-    except Exception as error:
-        return error
+    except BaseException as caught:
+        return failure(caught)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -29,6 +28,7 @@ from netspy.pipelines.delivery.writer import BatchWriter
 from netspy.pipelines.loader import load_pipelines, pipeline_name
 from netspy.pipelines.stdout import check_stdout
 from netspy.policy.run_scope import CLUSTER_SCHEMES
+from netspy.raised import run_loop
 from netspy.tasks.message_source import kind_of, message_source
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def run_consumer(
                 f"ITEM_PIPELINES holds {_BACK_INTO[kind]}, which would write the rows back into a queue; name the stores "
                 "with --pipeline, -o, or -s ITEM_PIPELINES=…"
             )
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(_run(address, own, made, clean, once, table, logger))
+        main = _run(address, own, made, clean, once, table, logger)
+        return run_loop(main, strayed=lambda error: logger.error("{}", error), factory=loop_factory())
 
 
 @contextmanager

@@ -16,13 +16,14 @@ from netspy.engine.node import Node, force_exit
 from netspy.launch.loops import loop_factory, refuse_running_loop
 from netspy.launch.observer import cluster_snapshot, cluster_state
 from netspy.launch.signals import ExitSignals, install_stop_handlers
-from netspy.launch.single import config_problem, say_settings, write_line
+from netspy.launch.single import config_problem, say_settings, strays, write_line
 from netspy.observe import log
 from netspy.observe import summary as summaries
 from netspy.observe.outcome import ExitCode, Outcome, exit_code, stop_of
 from netspy.observe.panel import PanelProgress, make_progress
 from netspy.observe.progress import RateMeter
 from netspy.observe.summary import RunSummary
+from netspy.raised import run_loop
 from netspy.settings import Settings, in_use
 
 _SHOW_S = 1.0
@@ -41,15 +42,15 @@ def run_monitor(spider: TableSpider, *, once: bool, signals: ExitSignals) -> tup
     with (
         in_use(spider.name, loaded),
         assembly.embedded_store(spider, settings) as settings,
-        asyncio.Runner(loop_factory=loop_factory()) as runner,
     ):
-        return runner.run(_run(spider, settings, once, before, signals)), settings
+        main = _run(spider, settings, once, before, signals)
+        return run_loop(main, strayed=strays(spider), factory=loop_factory()), settings
 
 
 async def _run(
     spider: TableSpider, settings: Settings, once: bool, before: ExitSignals, signals: ExitSignals
 ) -> RunSummary:
-    from netspy.assembly.batch import build_master, in_process
+    from netspy.assembly.batch import build_master, close_store, in_process
 
     loop = asyncio.get_running_loop()
     started = datetime.now(UTC)
@@ -99,7 +100,7 @@ async def _run(
     finally:
         spider._running = None  # noqa: SLF001
         await built.queue.close()
-        spider.store.close()
+        close_store(spider)
     uninstall()
     signals.hold(bool(seen), forced)
     outcome, code = _judged(end)
@@ -166,8 +167,10 @@ async def _work(master: Coroutine[Any, Any, MasterEnd], worker: _Worker | None) 
         crawling.result()
         return MasterEnd("stopped", "the worker has ended")
     worker.stop("the batch is done", None)
-    await crawling
-    return await leading
+    for one in await asyncio.gather(leading, crawling, return_exceptions=True):
+        if isinstance(one, BaseException):
+            raise one
+    return leading.result()
 
 
 class _Worker:

@@ -17,11 +17,12 @@ from netspy.launch.observer import Observer, run_id_of
 from netspy.launch.signals import ExitSignals, install_stop_handlers
 from netspy.observe import log
 from netspy.observe import summary as summaries
-from netspy.observe.faults import describe_error
+from netspy.observe.faults import describe_error, user_line
 from netspy.observe.outcome import ExitCode, crash_of, exit_code_of, outcome_of
 from netspy.observe.panel import NoProgress, Progress, make_progress
 from netspy.observe.summary import RunSummary
 from netspy.pipelines.stdout import STDOUT, check_stdout, writes_stdout
+from netspy.raised import run_loop
 from netspy.settings import Loaded, Settings, in_use
 from netspy.stdio import write_last
 
@@ -87,6 +88,19 @@ def write_line(summary: RunSummary, *, pipelines: Iterable[Any] = ()) -> None:
         write_last(sys.stderr, f"netspy: the summary's line can't be written: {describe_error(error)}\n")
 
 
+def strays(spider: AnySpider) -> Callable[[Exception], None]:
+    """Reports what tasks and callbacks that user code has put on the loop raised to end it."""
+
+    def told(error: Exception) -> None:
+        spider.counters.inc("callback_error")
+        spider.logger.error(
+            "a task or callback that the spider's code has put on the event loop ({}) raised {}; the crawl goes on",
+            user_line(error), describe_error(error),
+        )  # fmt: skip
+
+    return told
+
+
 def failure_summary(spider: AnySpider, error: NetspyError) -> RunSummary:
     """The summary of a run that could not start."""
     now = datetime.now(UTC)
@@ -126,9 +140,9 @@ def run_single(
         with (
             in_use(spider.name, loaded),
             assembly.embedded_store(spider, settings) as settings,
-            asyncio.Runner(loop_factory=loop_factory()) as runner,
         ):
-            return runner.run(_run(spider, settings, shown, on_forced or _say_and_leave, before, signals))
+            main = _run(spider, settings, shown, on_forced or _say_and_leave, before, signals)
+            return run_loop(main, strayed=strays(spider), factory=loop_factory())
     finally:
         process.run_ended()
         shown.close()

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
+from netspy.errors import message_of
+
 MAX_TEXT = 300
 """Characters of an exception's message that are shown; a parser error may quote a whole page."""
 
@@ -66,10 +68,7 @@ def _lines(exc: BaseException, wanted: Callable[[str], bool]) -> list[str]:
 
 def describe_error(exc: BaseException, limit: int = MAX_TEXT) -> str:
     """`Type: message` on one line, the message cut at `limit` characters; also when its `str()` raises."""
-    try:
-        text = " ".join(str(exc).split())
-    except Exception as broken:
-        text = f"(its message can't be shown: {type(broken).__name__})"
+    text = " ".join(message_of(exc).split())
     if len(text) > limit:
         text = text[: limit - 1] + "…"
     name = type(exc).__name__

@@ -7,7 +7,7 @@ import re
 import socket
 import sqlite3
 
-from netspy.errors import ConfigError, ItemError, PipelineError
+from netspy.errors import ConfigError, ItemError, PipelineError, message_of
 from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.settings import without_passwords
 from netspy.sqlio import errors as sql
@@ -133,7 +133,7 @@ def _lasting(cause: BaseException | None) -> bool:
 
 def text_of(error: BaseException) -> str:
     """The error for a log line or a dead letter: type and message, bounded, without passwords."""
-    return without_passwords(f"{type(error).__name__}: {error}")[:MAX_ERROR_CHARS]
+    return without_passwords(f"{type(error).__name__}: {message_of(error)}")[:MAX_ERROR_CHARS]
 
 
 def cause_of(text: str) -> str:

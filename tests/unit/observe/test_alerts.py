@@ -44,7 +44,10 @@ def test_a_broken_channel_does_not_stop_the_crawl(stream):
         raise OSError("no route to redis://:s3cret@h/0")
 
     assert Alerts(send, 0).raise_alert("fill", "81 %")
-    assert "sending alert fill failed: OSError: no route to redis://:***@h/0" in stream.getvalue()
+    assert (
+        "sending alert fill failed (test_alerts.py:44): OSError: no route to redis://:***@h/0"
+        in stream.getvalue()
+    )
 
 
 def test_without_a_channel_the_log_has_it(stream):

@@ -24,6 +24,7 @@ from netspy.observe.log import is_terminal
 from netspy.observe.throttle import Throttled
 from netspy.pipelines.errors import cause_of
 from netspy.policy.run_scope import run_scope
+from netspy.raised import run_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,7 +70,7 @@ def retry_items(
         log.setup(settings, spider="retry")
         # Who waits at a terminal may start again: a store that is away is not waited for.
         patience = msgspec.structs.replace(settings, ITEM_STORE_DOWN="spill")
-        return asyncio.run(_replay(kept, wanted, patience, place.module, output))
+        return run_loop(_replay(kept, wanted, patience, place.module, output))
 
 
 def _place(

@@ -9,8 +9,11 @@ from typing import Any, Literal
 from netspy.blocking import SLOW_S, in_thread
 from netspy.engine.control import Control
 from netspy.engine.env import Env
-from netspy.errors import StoreLostError
+from netspy.errors import NetspyError, StoreLostError, UserCodeError
+from netspy.observe.faults import user_line
 from netspy.policy.retry import Backoff
+from netspy.raised import failure
+from netspy.tasks.master_lock import NotMasterError
 
 MasterOutcome = Literal["finished", "nothing_to_do", "stopped", "not_master", "failed", "store_lost"]
 
@@ -22,6 +25,20 @@ class MasterExit(Exception):  # noqa: N818 - leaves the loop, as SystemExit does
         super().__init__(reason)
         self.outcome: MasterOutcome = outcome
         self.reason = reason
+
+
+def asked(call: Callable[[], Any]) -> Any:
+    """What a call on a store gives that users may have written. Raises NetspyErrors and NotMasterError as they are.
+
+    Whatever else it raises is the store's fault: UserCodeError, with its line.
+    """
+    try:
+        return call()
+    except (NetspyError, NotMasterError):
+        raise
+    except BaseException as caught:
+        failure(caught)
+        raise UserCodeError(caught, f"the batch store ({user_line(caught)})") from caught
 
 
 class StoreCalls:
@@ -54,7 +71,7 @@ class StoreCalls:
         backoff = Backoff()
         while True:
             try:
-                result = await in_thread(function, slow=self._say_slow)
+                result = await in_thread(lambda: asked(function), slow=self._say_slow)
             except StoreLostError as error:
                 if not retry_forever:
                     raise

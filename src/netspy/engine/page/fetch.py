@@ -76,7 +76,7 @@ class Fetcher:
                     await self._call(middleware.open)
                 except Exception as error:
                     raise ConfigError(
-                        f"middleware {type(middleware).__name__} can't be opened: {type(error).__name__}: {error}"
+                        f"middleware {type(middleware).__name__} can't be opened: {describe_error(error)}"
                     ) from error
 
     async def close(self) -> None:

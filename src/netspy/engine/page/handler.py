@@ -28,6 +28,7 @@ from netspy.errors import (
     RequestError,
     UnknownCallbackError,
     ValidationError,
+    message_of,
 )
 from netspy.messages.entry import Lease
 from netspy.messages.request import Request
@@ -206,7 +207,7 @@ class PageHandler:
             self._throttled.info("content type", f"dropped: {error}")
             page.finish(lambda: self._outbox.settle(page.lease))
         elif isinstance(error, NotRetryError):
-            self._drop(page, str(error) or "NotRetryError")
+            self._drop(page, message_of(error) or "NotRetryError")
         elif isinstance(error, DownloadError):
             await self._outcome.fail(
                 page,
@@ -253,7 +254,7 @@ class PageHandler:
         # The page comes again, and asks for these again when it succeeds.
         page.actions = [action for action in page.actions if not action.on_success]
         if isinstance(error, NotRetryError):
-            self._drop(page, str(error) or "NotRetryError")
+            self._drop(page, message_of(error) or "NotRetryError")
         elif isinstance(error, ValidationError):
             await self._outcome.fail(page, error)
         else:

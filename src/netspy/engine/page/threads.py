@@ -16,6 +16,7 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from netspy import forked
+from netspy.errors import message_of
 from netspy.raised import failure
 
 _BLOCKED_AFTER_S = 0.03
@@ -156,7 +157,7 @@ class CallbackPool:
             if error is None:
                 future.set_result(result)
             elif isinstance(error, StopIteration):
-                future.set_exception(RuntimeError(f"StopIteration left a callback: {error}"))
+                future.set_exception(RuntimeError(f"StopIteration left a callback: {message_of(error)}"))
             else:
                 future.set_exception(error)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from netspy.errors import ItemError, NetspyError
+from netspy.errors import ItemError, NetspyError, UserCodeError, message_of
 from netspy.messages.records import remade, row_of
 from netspy.messages.row import DeadRow, Row
 from netspy.pipelines.dead_letters.records import line_of, parse_record
+from netspy.raised import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -205,7 +206,10 @@ class _Sorted:
         try:
             item = remade(dead.row, self._find_class(dead.item))
             self.rows.append(row_of(item, validate=self._validate, mark=False)[0])
-        except Exception as error:  # the item's own pre_to_db
-            why = str(error) if isinstance(error, ItemError) else f"{type(error).__name__}: {error}"
+        except BaseException as caught:  # the item's own pre_to_db, its module
+            error = failure(caught)
+            why = f"{type(error).__name__}: {message_of(error)}"
+            if isinstance(error, ItemError | UserCodeError):
+                why = str(error)
             self.failed += 1
             self.keep.append(line_of(dead._replace(error=why)))

@@ -8,7 +8,7 @@ import time
 from typing import Any, NamedTuple
 
 from netspy.blocking import SerialThread
-from netspy.errors import PipelineError
+from netspy.errors import PipelineError, message_of
 from netspy.pipelines.base import BasePipeline
 from netspy.pipelines.errors import UnavailableError, store_away
 from netspy.policy.retry import Backoff
@@ -109,7 +109,7 @@ class Runner:
             raise
         except Exception as error:
             step = "open" if not self._opened else "describe"
-            raise UnavailableError(f"{step}() failed: {type(error).__name__}: {error}") from error
+            raise UnavailableError(f"{step}() failed: {type(error).__name__}: {message_of(error)}") from error
 
     def away(self, error: Exception) -> bool:
         """Whether the error says that the store is away: by the pipeline's own word (`is_away`), or the usual signs."""

@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
-from netspy.engine.batch.store_calls import MasterExit, StoreCalls
+from netspy.engine.batch.store_calls import MasterExit, StoreCalls, asked
 from netspy.engine.control import Control
-from netspy.errors import ConfigError, StoreLostError
+from netspy.errors import ConfigError, StoreLostError, UserCodeError
+from netspy.tasks.batch_store import FencedError
+from netspy.tasks.master_lock import NotMasterError
 from support.engine import Lines, env_of
 
 
@@ -76,3 +78,28 @@ async def test_a_pause_is_over_when_told_to_stop_and_the_first_reason_counts():
         await pausing
     with pytest.raises(MasterExit, match="SIGINT"):
         on_table.check_stop()
+
+
+@pytest.mark.parametrize(
+    "raised", [ValueError("x"), KeyboardInterrupt("x"), SystemExit(3), GeneratorExit("x")], ids=repr
+)
+def test_what_a_store_of_the_users_own_raises_is_told_with_its_line(raised):
+    def latest_batch():
+        raise raised
+
+    with pytest.raises(
+        UserCodeError, match=rf"the batch store \(test_store_calls.py:\d+\) raised {type(raised).__name__}"
+    ):
+        asked(latest_batch)
+
+
+@pytest.mark.parametrize(
+    "raised", [StoreLostError("x"), ConfigError("x"), FencedError(1, 2), NotMasterError("x")], ids=repr
+)
+def test_what_stores_may_raise_stays_as_it_is(raised):
+    def call():
+        raise raised
+
+    with pytest.raises(type(raised)) as found:
+        asked(call)
+    assert found.value is raised
