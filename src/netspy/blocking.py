@@ -10,6 +10,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
+from netspy import forked
 from netspy.raised import failure
 
 
@@ -35,6 +36,7 @@ def _job(call: Callable[[], Any]) -> tuple[asyncio.Future[Any], Callable[[], Non
             failed = RuntimeError(f"StopIteration out of {call!r}: {error}")
         except BaseException as error:
             failed = failure(error)
+        forked.leave()
         with suppress(RuntimeError):  # the loop has ended; nobody waits
             loop.call_soon_threadsafe(settle, result, failed)
 

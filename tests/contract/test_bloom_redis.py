@@ -89,6 +89,20 @@ async def test_bits_in_blocks_of_another_size_stop_the_start(rig):
     client.close()
 
 
+@pytest.mark.parametrize("whose", ["requests", "items"])
+@pytest.mark.parametrize("value", ["x", "", "-3", "1.5", "inf", b"\xff"])
+async def test_a_count_that_netspy_has_not_written_stops_the_start_and_stays_as_it_is(rig, whose, value):
+    node = await rig.node()
+    await node.put([entry(1)])
+    client = sync_client(node.settings)
+    key = getattr(node.keys, whose).count
+    client.set(key, value)
+    with pytest.raises(ConfigError, match=f"{key} holds .*another program"):
+        await rig.node()
+    assert client.get(key) == (value if isinstance(value, bytes) else value.encode())
+    client.close()
+
+
 async def test_items_have_a_filter_of_their_own(rig):
     node = await rig.node()
     items = node.item_filter()

@@ -331,6 +331,45 @@ async def test_a_key_that_is_something_else_stops_the_start_and_stays_as_it_is(n
     assert client.get(name) == b"mine"
 
 
+@pytest.mark.parametrize(
+    "member", [b"", b"mine", b"12345", b"\xff\x00junk", b"1234567890123456x{}", b"{}" * 40]
+)
+@pytest.mark.parametrize("score", ["-inf", "0", "inf", "1e300"])
+async def test_what_others_put_among_the_tasks_at_work_is_put_aside_and_holds_nothing_up(
+    nodes, client, member, score
+):
+    client.zadd(f"{BASE}:inflight", {member: score})
+    node = await nodes.node()
+    await node.add(["a"])
+    taken = []
+    for _ in range(3):
+        taken += await node.take(10)
+    assert values(taken) == ["a"]
+    await node.settled(taken)
+    left = await node.backlog()
+    assert (left.waiting, left.taken) == (0, 0)
+    aside = [json.loads(line.decode("utf-8", "replace")) for line in client.lrange(f"{BASE}:failed", 0, -1)]
+    assert [one["task"] for one in aside] == ([member.decode("utf-8", "replace")] if member else [])
+    assert all("netspy has not written it" in one["error"] for one in aside)
+
+
+async def test_a_task_whose_deadline_never_comes_is_taken_back(nodes, client):
+    node = await nodes.node()
+    await node.add(["a"])
+    [task] = await node.take(1)
+    client.zadd(f"{BASE}:inflight", {task.receipt: "inf"})
+    assert values(await node.take(1)) == ["a"]
+
+
+@pytest.mark.parametrize("field", ["seq", "added"])
+@pytest.mark.parametrize("value", ["x", "", "-1", "1.5", "inf"])
+async def test_counters_that_are_no_numbers_stop_the_start_and_stay_as_they_are(nodes, client, field, value):
+    client.hset(f"{BASE}:meta", field, value)
+    with pytest.raises(ConfigError, match=f"{field} = {value}, not a number"):
+        await nodes.node()
+    assert client.hget(f"{BASE}:meta", field).decode() == value
+
+
 @pytest.mark.parametrize("name", ["a{b", "x\n", ""])
 def test_a_name_that_keys_cannot_have_is_refused(name):
     with pytest.raises(ConfigError):

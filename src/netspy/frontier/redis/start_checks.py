@@ -106,6 +106,11 @@ def check_joined(reply: list[Any], ns: str, owner: Owner, layout: str) -> Joined
             f"Redis key {rest[0]} belongs to another program: what netspy's item filter keeps there has a mark; choose "
             "another redis_key or REDIS_KEY_PREFIX, or delete it"
         )
+    if status == "COUNT":
+        raise ConfigError(
+            f"Redis key {rest[0]} holds {rest[1]!r:.80}, and not a number of fingerprints: another program uses this name; "
+            "choose another redis_key or REDIS_KEY_PREFIX, or delete it"
+        )
     if status == "LOCK":
         raise ConfigError(foreign_lock(*rest))
     if status == "VERSION":

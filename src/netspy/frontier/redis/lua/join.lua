@@ -11,7 +11,7 @@ ARGV    1 now   2 epoch: to join again, the one this node knows; '' at start   3
         then the type of each key from KEYS[4] on
 RETURN  {'OK', kept (1 or 0), epoch, history, layout found}   kept: the node was forgotten, and its writes were not
         {'TYPE', key, found, wanted}…   {'OWNER', class, kind}   {'VERSION', found}   {'LAYOUT', found or '', key}   {'LOST'}
-        {'FOREIGN', key}   {'LOCK', key, value}   at start only: another program's
+        {'FOREIGN', key}   {'LOCK', key, value}   {'COUNT', key, value}   at start only: another program's
 Nothing is changed unless the answer is OK.
 ]]
 --@include common
@@ -32,6 +32,10 @@ if ARGV[2] == '' then
   if lock and not (string.match(lock, '^seeding %S+ %d+ ') or string.match(lock, '^seeded %d+ ')
       or string.match(lock, '^failed %d+ ')) then
     return {'LOCK', KEYS[tonumber(ARGV[14])], lock}
+  end
+  for _, at in ipairs({ARGV[12], ARGV[13]}) do
+    local count = redis.call('GET', KEYS[tonumber(at) + 1])
+    if count and not string.match(count, '^%d+$') then return {'COUNT', KEYS[tonumber(at) + 1], count} end
   end
   -- What the item filter keeps is deleted when a new seeding begins. Its marks say that it is ours.
   local first, last = tonumber(ARGV[13]), tonumber(ARGV[12]) - 1

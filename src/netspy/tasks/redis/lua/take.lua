@@ -17,14 +17,23 @@ local limit = tonumber(ARGV[2])
 local deadline = whole(now + tonumber(ARGV[3]))
 local members = {}
 local back = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', whole(now), 'LIMIT', 0, limit)
+if #back == 0 then
+  -- A deadline ten years ahead (or inf) is none of netspy's either.
+  back = redis.call('ZRANGEBYSCORE', KEYS[2], whole(now + 315360000000), '+inf', 'LIMIT', 0, limit)
+end
 for _, member in ipairs(back) do
-  local deliveries = tonumber(string.sub(member, 16, 17)) or 0
-  if deliveries < 2 or #members == 0 then
+  if not string.match(member, '^' .. string.rep('%d', 17)) then
     redis.call('ZREM', KEYS[2], member)
-    members[#members + 1] = string.sub(member, 1, 15) .. string.format('%02d', math.min(99, deliveries + 1))
-      .. string.sub(member, 18)
-    redis.call('ZADD', KEYS[2], deadline, members[#members])
-    if deliveries >= 2 then break end
+    give_up(string.rep('0', 17) .. member, 'it was among the tasks at work and netspy has not written it', now)
+  else
+    local deliveries = tonumber(string.sub(member, 16, 17)) or 0
+    if deliveries < 2 or #members == 0 then
+      redis.call('ZREM', KEYS[2], member)
+      members[#members + 1] = string.sub(member, 1, 15) .. string.format('%02d', math.min(99, deliveries + 1))
+        .. string.sub(member, 18)
+      redis.call('ZADD', KEYS[2], deadline, members[#members])
+      if deliveries >= 2 then break end
+    end
   end
 end
 local alone = members[1] and tonumber(string.sub(members[1], 16, 17)) > 2
