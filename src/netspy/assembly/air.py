@@ -106,9 +106,14 @@ def _take_up(
     dump = resume.claim_dump(path, getattr(spider, "retry_wanted", None))
     if dump is None:
         return None
-    frontier.restore(dump.requests, seen=[*dump.seen, *_known(dump, settings)])
+    frontier.restore(dump.requests, seen=[*dump.seen.chunks, *_known(dump, settings)])
     if dump.requests or dump.seeded is not None:
         spider.logger.info("going on with {} request(s) of the last run from {}", len(dump.requests), path)
+    if dump.seen.damaged:
+        spider.logger.warning(
+            "{} is damaged, or of another version of netspy: what the last run has crawled may be crawled again",
+            resume.seen_path(path),
+        )
     if dump.unreadable:
         spider.logger.warning(
             "{} line(s) of {} can't be read as requests and are kept in {}",

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +30,7 @@ if sys.platform != "win32":
     import fcntl
 
 UNFINISHED = "unfinished"
-_MAGIC = b"netspy-seen-2 "
+_MAGIC, _MAGIC_2 = b"netspy-seen-3 ", b"netspy-seen-2 "  # the older one has no digest
 _LENGTH = struct.Struct(">I")
 _LOCK_WAIT_S = 2.0
 _LOOKED_AT = 1000  # lines, for one that says whose the file is
@@ -195,13 +196,21 @@ def _put_aside(path: Path, lines: list[bytes]) -> None:
         os.fsync(file.fileno())
 
 
+class Seen(NamedTuple):
+    """A `.seen` file. Of a damaged one nothing is believed: a bit too many in a filter is a page that nobody crawls."""
+
+    chunks: list[bytes]
+    seeded: bool | None
+    damaged: bool = False
+
+
 class Resumed(NamedTuple):
     """What a dump holds. `seeded` says whether the seeding of the run that was stopped had come to its end; None when no
     run was stopped: there are failed requests only. `files` may go once the requests are done.
     """
 
     requests: list[tuple[Request, float]]
-    seen: list[bytes]
+    seen: Seen
     seeded: bool | None
     unreadable: int
     files: list[Path]
@@ -246,7 +255,7 @@ def claim_dump(path: Path, wanted: Callable[[FailedRecord], bool] | None = None)
             torn += _end_last_line(replaying)
         chosen, unreadable = _sort(path, replaying, wanted)
         _put_aside(path, unreadable)
-        seen, seeded = _read_seen(seen_path(path))
+        seen = _read_seen(seen_path(path))
     except OSError as error:
         raise ConfigError(
             f"FAILED_REQUEST_PATH={str(path)!r} can't be read: {error.strerror}; check its permissions"
@@ -256,7 +265,7 @@ def claim_dump(path: Path, wanted: Callable[[FailedRecord], bool] | None = None)
         if record.reason != UNFINISHED:
             request.retry_times = 0
         requests.append((request, record.priority))
-    return Resumed(requests, seen, seeded, len(unreadable) + torn, [replaying, seen_path(path)])
+    return Resumed(requests, seen, seen.seeded, len(unreadable) + torn, [replaying, seen_path(path)])
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -307,24 +316,32 @@ def _sort(
     return chosen, unreadable
 
 
-def _read_seen(path: Path) -> tuple[list[bytes], bool | None]:
+def _read_seen(path: Path) -> Seen:
     if not path.exists():
-        return [], None
-    data = path.read_bytes()
-    head, newline, _ = data.partition(b"\n")
-    if not head.startswith(_MAGIC) or not newline:
-        return [], False
-    seeded = head[len(_MAGIC) : len(_MAGIC) + 1] == b"1"
-    at = len(head) + 1
+        return Seen([], None)
+    head, newline, body = path.read_bytes().partition(b"\n")
+    words = head.split(b" ", 3)
+    digest = words[2] if head.startswith(_MAGIC) and len(words) > 2 else None
+    if not newline or (digest is None and not head.startswith(_MAGIC_2)):
+        return Seen([], seeded=False, damaged=True)
+    seeded = words[1] == b"1"
     chunks: list[bytes] = []
-    while at + _LENGTH.size <= len(data):
-        (length,) = _LENGTH.unpack_from(data, at)
+    at = 0
+    while at + _LENGTH.size <= len(body):
+        (length,) = _LENGTH.unpack_from(body, at)
         at += _LENGTH.size
-        if at + length > len(data):
-            break  # damaged: what is there counts
-        chunks.append(data[at : at + length])
+        chunks.append(body[at : at + length])
         at += length
-    return chunks, seeded
+    if at != len(body) or (digest is not None and digest != _digest_of(chunks)):
+        return Seen([], seeded, damaged=True)
+    return Seen(chunks, seeded)
+
+
+def _digest_of(chunks: Iterable[bytes]) -> bytes:
+    digest = blake2b(digest_size=16)
+    for chunk in chunks:
+        digest.update(_LENGTH.pack(len(chunk)) + chunk)
+    return digest.hexdigest().encode()
 
 
 def owner_of(path: Path) -> str | None:
@@ -345,9 +362,14 @@ def owner_of(path: Path) -> str | None:
             head = seen.readline(1024)
     except OSError:
         return None
-    if not head.startswith(_MAGIC):
-        return None
-    return head[len(_MAGIC) + 2 :].decode("utf-8", "replace").strip() or None
+    if head.startswith(_MAGIC_2):
+        return head[len(_MAGIC_2) + 2 :].decode("utf-8", "replace").strip() or None
+    words = head.split(b" ", 3)
+    return (
+        words[3].decode("utf-8", "replace").strip() or None
+        if head.startswith(_MAGIC) and len(words) > 3
+        else None
+    )
 
 
 def path_for(path: Path, spider: str) -> Path:
@@ -391,9 +413,10 @@ def dump(
         file.flush()
         os.fsync(file.fileno())
     fresh = seen_path(path).with_suffix(".tmp")
+    chunks = list(seen)
     with open(fresh, "wb", opener=open_private) as file:
-        file.write(_MAGIC + (b"1 " if seeded else b"0 ") + spider.encode() + b"\n")
-        file.writelines(_LENGTH.pack(len(chunk)) + chunk for chunk in seen)
+        file.write(b"%s%d %s %s\n" % (_MAGIC, seeded, _digest_of(chunks), spider.encode()))
+        file.writelines(_LENGTH.pack(len(chunk)) + chunk for chunk in chunks)
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(seen_path(path))

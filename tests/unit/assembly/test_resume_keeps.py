@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 
 import pytest
 
@@ -92,4 +93,60 @@ def test_a_damaged_file_of_what_was_seen_stops_no_start(path, data):
     path.write_bytes(line(1))
     resume.seen_path(path).write_bytes(data)
     claimed = resume.claim_dump(path)
-    assert (len(claimed.requests), claimed.seen) == (1, [])
+    assert (len(claimed.requests), claimed.seen.chunks) == (1, [])
+
+
+# -- what the run had seen
+
+
+CHUNKS = [b"set 16", b"\x00" * 16, bytes(range(256)) * 5]
+
+
+def kept_seen(folder, *, seeded=True):
+    path = folder / "failed.jsonl"
+    resume.dump(path, [], CHUNKS, seeded=seeded, spider="Shop")
+    return path, resume.seen_path(path)
+
+
+@pytest.mark.parametrize("seeded", [True, False])
+def test_what_the_run_had_seen_comes_back(tmp_path, seeded):
+    path, _ = kept_seen(tmp_path, seeded=seeded)
+    assert resume.claim_dump(path).seen == resume.Seen(CHUNKS, seeded)
+    assert resume.owner_of(path) == "Shop"
+
+
+def test_what_an_older_version_had_seen_comes_back(tmp_path):
+    path = tmp_path / "failed.jsonl"
+    body = b"".join(struct.pack(">I", len(chunk)) + chunk for chunk in CHUNKS)
+    resume.seen_path(path).write_bytes(b"netspy-seen-2 1 Shop\n" + body)
+    assert resume.claim_dump(path).seen == resume.Seen(CHUNKS, seeded=True)
+    assert resume.owner_of(path) == "Shop"
+
+
+def ruined(data, how):
+    head, _, body = data.partition(b"\n")
+    flipped = bytearray(data)
+    flipped[-300] ^= 1
+    return {
+        "cut": data[:-1], "cut in the head": data[:20], "half": data[: len(data) // 2], "empty": b"", "a bit": bytes(flipped),
+        "longer": data + b"\0", "zeros": bytes(len(data)), "text": b"mine\n", "other": head + b"\n" + body[::-1],
+        "newer": data.replace(b"seen-3", b"seen-4"), "older, cut": b"netspy-seen-2 1 Shop\n" + body[:-1],
+        "older, longer": b"netspy-seen-2 1 Shop\n" + body + b"\0\0",
+    }[how]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "cut", "cut in the head", "half", "empty", "a bit", "longer", "zeros", "text", "other", "newer", "older, cut",
+        "older, longer",
+    ],
+)  # fmt: skip
+def test_of_a_damaged_file_nothing_is_believed_since_a_bit_too_many_is_a_page_that_nobody_crawls(
+    tmp_path, how
+):
+    path, file = kept_seen(tmp_path)
+    file.write_bytes(ruined(file.read_bytes(), how))
+    found = resume.claim_dump(path).seen
+    assert (found.chunks, found.damaged) == ([], True)
+    assert found.seeded in (True, False), "a run was stopped"
