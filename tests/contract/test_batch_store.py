@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class TestMemoryBatchStore(BatchStoreContract):
     def make_store(self, rows: list[dict[str, Any]]) -> MemoryBatchStore:
-        return MemoryBatchStore(rows)
+        return MemoryBatchStore(tasks=rows)
 
 
 class TestSqlBatchStore(BatchStoreContract):

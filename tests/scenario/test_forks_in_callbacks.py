@@ -19,6 +19,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no for
 SCRIPT = """
 import multiprocessing, os, signal, subprocess, sys, time
 import netspy as mw
+from netspy.pipelines.base import BasePipeline
+from netspy.pipelines.jsonl import JsonlPipeline
 
 HOW = sys.argv[1]
 
@@ -63,6 +65,18 @@ class Forks(mw.AirSpider):
             raise ValueError("in the child")
 
 
+class ForkingPipeline(BasePipeline):
+    forks = Forks.forks
+
+    def save_items(self, table, items):
+        self.forks()
+
+
+class ForksInAPipeline(Forks):
+    def parse(self, request, response):
+        yield {"url": request.url}
+
+
 class ForksOnTheLoop(Forks):
     async def parse(self, request, response):
         yield {"url": request.url}
@@ -70,11 +84,14 @@ class ForksOnTheLoop(Forks):
             self.forks()
 
 
-(Forks if sys.argv[2] == "plain" else ForksOnTheLoop)().start()
+if sys.argv[2] == "pipeline":
+    ForksInAPipeline(pipelines=[ForkingPipeline(), JsonlPipeline()]).start()
+else:
+    (Forks if sys.argv[2] == "plain" else ForksOnTheLoop)().start()
 """
 
 
-@pytest.mark.parametrize("kind", ["plain", "async"])
+@pytest.mark.parametrize("kind", ["plain", "async", "pipeline"])
 @pytest.mark.parametrize("how", ["sleeps", "multiprocessing", "terminated", "exits", "raises", "returns"])
 def test_f8_a_fork_in_a_callback_costs_no_time_and_no_row_and_doubles_none(tmp_path, how, kind):
     """F8: the child may live long, be ended by a signal, exit, raise, or come back from the callback."""

@@ -91,6 +91,23 @@ def test_spider_scope_crawls_only_what_no_earlier_run_has_and_says_so(
     ]
 
 
+def test_a_filter_that_is_gone_with_its_process_remembers_nothing_for_a_later_run_and_that_is_told(
+    numbered, redis_url, tmp_path
+):
+    for run_id in ("a", "b"):
+        result = run(
+            numbered,
+            redis_url,
+            tmp_path,
+            NETSPY_RUN_ID=run_id,
+            NETSPY_DEDUP_SCOPE="spider",
+            NETSPY_DEDUP_FILTER="lite",
+        )
+        assert (result.summary["request_ok"], result.summary["outcome"]) == (24, "finished")
+        assert "DEDUP_SCOPE=spider has no effect with DEDUP_FILTER='lite'" in result.stderr
+        assert "are not crawled again" not in result.stderr
+
+
 @pytest.mark.parametrize("scope", ["auto", "run", "spider"])
 def test_without_a_run_id_the_job_remembers_for_good_whatever_the_scope(
     numbered, redis_url, redis_server, tmp_path, scope

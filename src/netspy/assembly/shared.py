@@ -70,7 +70,12 @@ def build_shared(
             "DEDUP_FILTER={!r} deduplicates in each process by itself: nodes don't know of each other's requests, so pages "
             "are fetched and rows written more than once; use auto, redis or redis-set", settings.DEDUP_FILTER,
         )  # fmt: skip
-    if scope.incremental:
+        if scope.incremental:
+            log.warning(
+                "DEDUP_SCOPE=spider has no effect with DEDUP_FILTER={!r}: what a process remembers is gone with it, so every run "
+                "crawls all pages again; use auto, redis or redis-set", settings.DEDUP_FILTER,
+            )  # fmt: skip
+    elif scope.incremental:
         log.info(
             "DEDUP_SCOPE=spider: URLs that earlier runs of {} crawled are not crawled again; what they queued and never "
             "crawled is",

@@ -37,7 +37,7 @@ class MemoryBatchStore(BatchStore):
 
     def __init__(
         self,
-        rows: Iterable[Mapping[str, Any]] = (),
+        tasks: Iterable[Mapping[str, Any]] = (),
         *,
         id_field: str | None = None,
         state_field: str | None = None,
@@ -53,7 +53,7 @@ class MemoryBatchStore(BatchStore):
         self._highest_fence = 0
         self._held = TableHolder("", 0.0)  # until that second of the clock
         self._refused: list[tuple[Any, str]] = []
-        self.add_tasks(rows)
+        self.add_tasks(tasks)
 
     def add_tasks(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """More task rows. Raises ConfigError, before any is added, for a row without id or with one that is there."""
@@ -63,7 +63,7 @@ class MemoryBatchStore(BatchStore):
                 if self.id_field not in row:
                     raise ConfigError(
                         f"MemoryBatchStore: the row {dict(row)!r:.200} has no {self.id_field!r}; "
-                        "give each row one, or name the column that has it: MemoryBatchStore(rows, id_field=…)"
+                        "give each row one, or name the column that has it: MemoryBatchStore(tasks, id_field=…)"
                     )
                 task_id = row[self.id_field]
                 if task_id in new or task_id in self._rows:
