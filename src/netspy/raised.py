@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from netspy import forked
 from netspy.errors import SpiderError, UserCodeError, message_of
@@ -58,6 +59,39 @@ async def awaited(result: Awaitable[_T]) -> _T:
         raise failure(caught) from caught
 
 
+async def apart(work: Coroutine[Any, Any, _T]) -> _T:
+    """What `work`, in which user code runs, gives from a task of its own.
+
+    `asyncio.current_task().cancel()` in there is an error of that code then, and not our cancellation. When we are being
+    cancelled, so is the task, and what goes on all the same is waited for GOODBYE_S seconds at most. `work` raises
+    Exceptions only, or its cancellation: what else leaves a task ends the loop.
+    """
+    task = asyncio.create_task(work)
+    _apart[task] = False
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        _apart[task] = True
+        task.cancel()
+        task.add_done_callback(_retrieved)
+        await asyncio.wait({task}, timeout=GOODBYE_S)
+        raise
+    try:
+        return task.result()
+    except asyncio.CancelledError as cancelled:
+        raise UserCodeError(cancelled) from cancelled
+
+
+GOODBYE_S = 1.0
+_apart: WeakKeyDictionary[asyncio.Task[Any], bool] = WeakKeyDictionary()
+"""The tasks of `apart`: whether netspy has cancelled them."""
+
+
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
 def run_loop(
     main: Coroutine[Any, Any, _T],
     *,
@@ -70,30 +104,58 @@ def run_loop(
     so would its `loop.stop()`. Neither is the end of `main`: `strayed` is told, and the loop goes on. Ctrl-C, where
     nobody else handles it, cancels `main` and raises KeyboardInterrupt, as asyncio.run does.
     """
-    runner = asyncio.Runner(loop_factory=factory)
-    loop = runner.get_loop()
+    loop = (factory or asyncio.new_event_loop)()
     task = loop.create_task(main)
     with _interruptible(task) as pressed:
         try:
-            while not task.done():
-                try:
-                    loop.run_until_complete(task)
-                except (KeyboardInterrupt, SystemExit) as stray:
-                    if len(pressed) > 1:
-                        raise
-                    if not task.done() or task.cancelled() or task.exception() is not stray:
-                        strayed(failure(stray))
-                except BaseException:  # its own, which `result` raises; or somebody has stopped the loop
-                    if not task.done():
-                        strayed(SpiderError("loop.stop() was called; call self.stop() to end the crawl"))
+            _through(loop, task, strayed, pressed)
             if pressed and task.cancelled():
                 raise KeyboardInterrupt
+            if task.cancelled():
+                raise UserCodeError(asyncio.CancelledError(_ALL_TASKS))
             return task.result()
         finally:
-            try:
-                runner.close()
-            except (KeyboardInterrupt, SystemExit) as stray:  # of a task that is cancelled now
+            _through(loop, loop.create_task(_leave()), strayed, pressed)
+            loop.close()
+
+
+def _through(
+    loop: asyncio.AbstractEventLoop,
+    task: asyncio.Task[Any],
+    strayed: Callable[[Exception], None],
+    pressed: list[int],
+) -> None:
+    while not task.done():
+        try:
+            loop.run_until_complete(task)
+        except (KeyboardInterrupt, SystemExit) as stray:
+            if len(pressed) > 1:
+                raise
+            if not task.done() or task.cancelled() or task.exception() is not stray:
                 strayed(failure(stray))
+        except asyncio.CancelledError:
+            pass  # its own, as its result says
+        except Exception:  # its own, too; or somebody has stopped the loop
+            if not task.done():
+                strayed(SpiderError("loop.stop() was called; call self.stop() to end the crawl"))
+
+
+async def _leave() -> None:
+    """What asyncio.Runner does at its end; but tasks that take no cancellation are waited for a second only."""
+    loop = asyncio.get_running_loop()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.add_done_callback(_retrieved)
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=GOODBYE_S)
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
+
+
+_ALL_TASKS = (
+    "the run's own task was cancelled; cancel the tasks that you have made, and not asyncio.all_tasks()"
+)
 
 
 @contextmanager
@@ -128,4 +190,10 @@ def _being_cancelled() -> bool:
         task = asyncio.current_task()
     except RuntimeError:  # a worker thread: nothing can be cancelled there
         return False
-    return task is not None and task.cancelling() > 0
+    if task is None:
+        return False
+    ours = _apart.get(task)
+    if ours is False:
+        while task.uncancel():
+            pass
+    return task.cancelling() > 0

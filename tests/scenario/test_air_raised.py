@@ -22,6 +22,7 @@ from netspy.engine.page.handler import PageHandler
 from netspy.engine.page.item_buffer import ItemBuffer
 from netspy.engine.seeding import Seeder
 from netspy.engine.tasks.feeder import Feeder
+from netspy.errors import UserCodeError
 from netspy.pipelines.base import BasePipeline
 from netspy.tasks.memory import MemoryTaskSource
 
@@ -358,6 +359,73 @@ def test_what_is_put_on_the_loop_ends_neither_the_loop_nor_the_crawl(home, spide
     assert ("loop.stop() was called" if spider is StopsTheLoop else "sys.exit(on purpose) was called") in log
 
 
+class CancelsItself(Pages):
+    """With what it has yielded before."""
+
+    async def parse(self, request, response):
+        name = request.url.rpartition("/")[2]
+        yield {"path": name}
+        if name != "fine":
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+
+
+class CancelsItselfLater(CancelsItself):
+    def parse(self, request, response):
+        return super().parse(request, response)
+
+
+class CancelsItselfInValidate(Pages):
+    async def validate(self, request, response):
+        if not request.url.endswith("fine"):
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+
+
+class CancelsItselfInMidware(Pages):
+    async def download_midware(self, request):
+        if not request.url.endswith("fine"):
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    "spider", [CancelsItself, CancelsItselfLater, CancelsItselfInValidate, CancelsItselfInMidware]
+)
+def test_user_code_that_cancels_the_task_it_runs_in_fails_that_page_alone(home, spider):
+    summary, memory, _ = crawl(spider, home)
+    ok(summary)
+    assert summary.reasons == {"CancelledError": TIMES}
+    yielded = {"fine"} if spider in (CancelsItselfInValidate, CancelsItselfInMidware) else {*RAISED, "fine"}
+    assert {row["path"] for row in memory.data()} == yielded
+
+
+def test_a_callback_that_takes_no_cancellation_holds_the_crawl_up_for_a_second(home):
+    class Stubborn(Pages):
+        async def parse(self, request, response):
+            while not request.url.endswith("fine"):
+                try:
+                    await asyncio.sleep(0.05)
+                except asyncio.CancelledError:
+                    continue
+            yield {"path": "fine"}
+
+    summary, memory, _ = crawl(Stubborn, home, SPIDER_TASK_MAX_SECONDS=1, SPIDER_MAX_RETRY_TIMES=0)
+    assert summary.reasons == {"CallbackTimeoutError": TIMES}
+    assert memory.data() == [{"path": "fine"}]
+
+
+def test_user_code_that_cancels_every_task_ends_the_run_with_a_line(home):
+    class Spider(Pages):
+        async def parse(self, request, response):
+            for task in asyncio.all_tasks():
+                task.cancel()
+            await asyncio.sleep(0)
+
+    with pytest.raises(UserCodeError, match=r"asyncio.all_tasks\(\)"):
+        crawl(Spider, home)
+
+
 class Unshown(Exception):
     def __str__(self):
         raise Own
@@ -619,21 +687,20 @@ def test_a_callback_that_swallows_its_time_limit_leaves_a_worker_for_the_next_pa
         __custom_setting__ = {
             **Pages.__custom_setting__, "SPIDER_THREAD_COUNT": 1, "SPIDER_TASK_MAX_SECONDS": 0.2,
         }  # fmt: skip
-        workers = ()
+        calls = 0
 
         async def parse(self, request, response):
-            self.workers = (*self.workers, asyncio.current_task())
-            if len(self.workers) == 1:
+            self.calls += 1
+            if self.calls == 1:
                 try:
                     await asyncio.sleep(20)
                 except asyncio.CancelledError:
                     return
             raise asyncio.CancelledError("on purpose")
 
-    summary, _, made = crawl(Swallows, home)
-    assert summary.reasons == {"CancelledError": 1}
-    assert summary.retry == 1
-    assert len(set(made.workers)) == 1
+    summary, _, _ = crawl(Swallows, home)
+    assert summary.reasons == {"CancelledError": 2}
+    assert summary.retry == 2
 
 
 class Waits(Tasks):

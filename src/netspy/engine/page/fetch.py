@@ -15,7 +15,7 @@ from netspy.messages.request import Request
 from netspy.messages.response import Response
 from netspy.observe.faults import describe_error, user_line
 from netspy.policy.retry import Backoff
-from netspy.raised import awaited
+from netspy.raised import apart, awaited
 
 _SHORTAGE_FIRST_S, _SHORTAGE_CAP_S = 0.2, 5.0
 
@@ -64,9 +64,9 @@ class Fetcher:
 
     async def _call(self, function: Callable[..., Any], *args: Any) -> Any:
         if inspect.iscoroutinefunction(function):
-            return await awaited(function(*args))
+            return await apart(awaited(function(*args)))
         result = await self._pool.call(lambda: function(*args))
-        return await awaited(result) if inspect.isawaitable(result) else result
+        return await apart(awaited(result)) if inspect.isawaitable(result) else result
 
     async def open(self) -> None:
         """Open the middlewares, outermost first. Raises ConfigError for what they raise."""

@@ -37,7 +37,7 @@ from netspy.policy.failed_record import MAX_ERROR_CHARS
 from netspy.policy.lease import LeaseTimes
 from netspy.policy.politeness import TOO_FAST, tells_of_the_site
 from netspy.policy.retry import StatusPolicy, retry_after_s
-from netspy.raised import failure
+from netspy.raised import apart, failure
 
 
 class PageHandler:
@@ -143,7 +143,7 @@ class PageHandler:
                 await self._outcome.fail(page, error)
                 return
         else:
-            out = await self._user_code.run_async(page)
+            out = await apart(self._user_code.run_async(page))
         await self._callback_ended(page, out)
 
     async def _prepare_end(self, page: Page) -> bool:

@@ -16,7 +16,7 @@ from netspy.engine.page.output import CallbackOutput, OutputCollector, YieldSite
 from netspy.engine.page.page import Page
 from netspy.engine.page.threads import CallbackPool
 from netspy.observe.faults import describe_error, user_line
-from netspy.raised import failure
+from netspy.raised import apart, awaited, failure
 
 
 class UserCode:
@@ -58,7 +58,7 @@ class UserCode:
         while True:
             out = await page.job
             if out.later is not None:
-                await self._drain(page, out, out.later)
+                await apart(self._drain(page, out, out.later))
                 return out
             if out.verdict is False or out.error is not None or not out.more:
                 return out
@@ -139,7 +139,7 @@ class UserCode:
             return True
         try:
             if self.callbacks.kind(validate) == "coroutine":
-                out.verdict = await validate(page.request, page.response)
+                out.verdict = await apart(awaited(validate(page.request, page.response)))
             else:
                 out.verdict = await self.pool.call(lambda: validate(page.request, page.response))
         except BaseException as caught:
@@ -172,12 +172,8 @@ class UserCode:
         try:
             kind = self.callbacks.kind(function)
             later = await self.pool.call(plain) if kind == "plain" else function(*args)
-            if hasattr(later, "__aiter__"):
-                async for value in later:
-                    self._collector.take(out, value, origin)
-            elif later is not None:
-                for value in as_iterator(await later) or ():
-                    self._collector.take(out, value, origin)
+            if later is not None:
+                await apart(self._gather(out, origin, later))
         except BaseException as caught:
             error = failure(caught)
             self._counters.inc("callback_error")
@@ -185,6 +181,17 @@ class UserCode:
             self._throttled.error(place, f"{place} raised {describe_error(error)}")
         forked.leave()
         await self.hand_over(page, out)
+
+    async def _gather(self, out: CallbackOutput, origin: YieldSite, later: Any) -> None:
+        try:
+            if hasattr(later, "__aiter__"):
+                async for value in later:
+                    self._collector.take(out, value, origin)
+            else:
+                for value in as_iterator(await later) or ():
+                    self._collector.take(out, value, origin)
+        except BaseException as caught:
+            raise failure(caught) from caught
 
     # -- what was yielded ------------------------------------------------------------------------------------
 
