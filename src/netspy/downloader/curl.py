@@ -20,6 +20,7 @@ from netspy.downloader.outgoing import IDEMPOTENT, Outgoing, line, milliseconds,
 from netspy.downloader.transfer import Head, Transfer
 from netspy.errors import ConfigError, InvalidUrlError
 from netspy.messages import urls
+from netspy.messages.headers import Headers
 from netspy.messages.response import Response
 from netspy.policy.descriptors import connections_kept
 
@@ -112,7 +113,7 @@ class CurlDownloader:
                 url=out.url + fragment,
                 status_code=answer.head.status,
                 content=answer.content,
-                headers=answer.head.pairs,
+                headers=Headers.of_lines(answer.head.pairs),
                 cookies=set_here if answer.location is not None else cookies,
                 request=request,
                 encoding=request.encoding,

@@ -24,6 +24,20 @@ class Headers(Mapping[str, str]):
         if isinstance(self._pairs, Iterator):
             self._pairs = list(self._pairs)
 
+    @classmethod
+    def of_lines(cls, pairs: Iterable[tuple[str, str]]) -> Headers:
+        """From (name, value) pairs in the order of the lines, whose names are lower-case already."""
+        lists: dict[str, list[str]] = {}
+        for name, value in pairs:
+            values = lists.get(name)
+            if values is None:
+                lists[name] = [value]
+            else:
+                values.append(value)
+        headers = cls()
+        headers._lists = lists
+        return headers
+
     def _by_name(self) -> dict[str, list[str]]:
         lists = self._lists
         if lists is None:
@@ -44,9 +58,19 @@ class Headers(Mapping[str, str]):
         """All (name, value) pairs; the fields of one name stand together."""
         return [(name, value) for name, values in self._by_name().items() for value in values]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a field, as `headers[name]` gives it; `default` when there is none."""
+        key = name.lower()
+        values = self._by_name().get(key)
+        if values is None:
+            return default
+        return values[0] if len(values) == 1 or key == "set-cookie" else ", ".join(values)
+
     def __getitem__(self, name: str) -> str:
-        values = self._by_name()[name.lower()]
-        return values[0] if len(values) == 1 or name.lower() == "set-cookie" else ", ".join(values)
+        value: str | None = self.get(name)
+        if value is None:
+            raise KeyError(name)
+        return value
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.lower() in self._by_name()

@@ -112,16 +112,19 @@ class TestSize:
         assert len(page(many, max_tree_nodes=0).css("p")) == 300
 
     def test_a_page_is_tried_in_parts_that_cannot_leave_the_limit_far_behind(self) -> None:
+        def judged(text: str, limit: int) -> Doubt | None:
+            return doubt(text, text.count("<"), limit)
+
         unclosed = "".join(f"<p><b {i}>" for i in range(100))
-        assert doubt("<p>" * 90, 100_000) is None
-        assert doubt("<p><b>x</b>" * 3_000, 100_000) is None
-        assert doubt(unclosed, 0) is None
-        found = doubt(unclosed + "<p>" * 800, 15_000)
+        assert judged("<p>" * 90, 100_000) is None
+        assert judged("<p><b>x</b>" * 3_000, 100_000) is None
+        assert judged(unclosed, 0) is None
+        found = judged(unclosed + "<p>" * 800, 15_000)
         assert found is not None
         assert not found.hopeless
         parts = [(unclosed + "<p>" * 800)[:end].count("<") for end in found.try_first]
         assert parts == [49 * part for part in range(1, 21)]
-        assert doubt(unclosed + "<p>" * 10_000, 15_000) == Doubt([], hopeless=True)
+        assert judged(unclosed + "<p>" * 10_000, 15_000) == Doubt([], hopeless=True)
 
 
 class TestHidden:

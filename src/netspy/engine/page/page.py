@@ -100,6 +100,15 @@ class Page(LastStep):
         """The task that it belongs to; '' for none."""
         return self.origin.task
 
+    def served(self) -> None:
+        """The callback has ended well: drop the tree on the thread that has built it, which parses the next page into its memory.
+
+        Not when the page's time is over: what is told of that has the response.
+        """
+        self.iterator = self.origin.generator = None
+        if not self.timed_out:
+            self.response = None
+
     def let_go(self) -> None:
         """Drop what only the callback needed: a page may wait long for its items, its body and tree need not."""
         self.response = None

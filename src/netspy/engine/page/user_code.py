@@ -93,10 +93,14 @@ class UserCode:
                 out.later = result
                 return out
             page.iterator = as_iterator(result)
+            del result
         except BaseException as caught:
             out.error = failure(caught)
             return out
-        return self._draw(page, out) if page.iterator is not None else out
+        if page.iterator is not None:
+            return self._draw(page, out)
+        page.served()
+        return out
 
     def _draw(self, page: Page, out: CallbackOutput | None = None) -> CallbackOutput:
         """On a worker thread: draw up to a chunk of values."""
@@ -110,6 +114,9 @@ class UserCode:
             out.more = draw(page.iterator, lambda value: take(out, value, origin), out.size, self._chunk)
         except BaseException as caught:
             out.error = failure(caught)
+        else:
+            if not out.more:
+                page.served()
         return out
 
     async def _drain(self, page: Page, out: CallbackOutput, result: Any) -> None:

@@ -37,10 +37,10 @@ class Tree:
     __slots__ = ("_index", "document", "is_huge", "is_large", "namespaces", "root")
 
     def __init__(self, text: str, max_nodes: int = MAX_NODES) -> None:
-        self.document: Any = _parsed(text, max_nodes)
+        tags = text.count("<")
+        self.document: Any = _parsed(text, tags, max_nodes)
         self.root: Any = self.document.root
         self.namespaces: dict[str, str] | None = None
-        tags = text.count("<")
         self.is_large, self.is_huge = tags > _LARGE, tags > _HUGE
         self._index: Index | None = None
 
@@ -55,8 +55,8 @@ class Tree:
         self._index = None
 
 
-def _parsed(text: str, max_nodes: int) -> Any:
-    doubt = size.doubt(text, max_nodes)
+def _parsed(text: str, tags: int, max_nodes: int) -> Any:
+    doubt = size.doubt(text, tags, max_nodes)
     if doubt is not None:
         if doubt.hopeless:
             raise _too_large(text, max_nodes)
@@ -72,13 +72,14 @@ def _parsed(text: str, max_nodes: int) -> Any:
                 if isinstance(content, turbohtml.DocumentFragment):
                     template.extend(list(content))
                     content.extract()
-    if text.count("<") > size.DEEPEST - 2 and _too_deep(document):
+    if tags > size.DEEPEST - 2 and all(reaches(document) for reaches in _depths):
         raise TooDeepError(f"the page nests more than {size.DEEPEST} elements in each other")
     return document
 
 
 _all_nodes = turbohtml.XPath("count(//node())")
-_too_deep = turbohtml.XPath(f"boolean({'/*' * (size.DEEPEST + 1)})")
+_depths = [turbohtml.XPath(f"boolean({'/*' * depth})") for depth in (32, 128, size.DEEPEST + 1)]
+"""Whether elements lie so deep. Hardly a page gets past the first, and the last alone costs a third more."""
 
 
 def _count(document: Any, text: str, max_nodes: int) -> None:

@@ -48,9 +48,9 @@ class Doubt(NamedTuple):
     """There is nothing to try: the page is large, and most of what it opens stays open."""
 
 
-def doubt(text: str, limit: int) -> Doubt | None:
-    """None when the tree of `text` is surely within `limit` nodes, or when that is 0; else what to try."""
-    tags, room = text.count("<"), limit * _BYTES_PER_NODE
+def doubt(text: str, tags: int, limit: int) -> Doubt | None:
+    """None when the tree of `text`, which has `tags` times `<`, is surely within `limit` nodes, or 0; else what to try."""
+    room = limit * _BYTES_PER_NODE
     if not limit or (tags * (DEEPEST + 2) <= limit and len(text) ** 2 <= room * 6):
         return None
     if len(_gathering(text)) * len(text) * 8 > room and _copied(text) > room:

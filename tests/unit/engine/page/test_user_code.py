@@ -100,9 +100,47 @@ async def test_a_callback_gets_its_keywords_and_sees_its_own_page(pages):
     page = await b.page(
         URL, callback=lambda request, response, n: got.append((n, request, response, current.get())), cb_kwargs={"n": 1}
     )  # fmt: skip
+    response = page.response
     await b.code.run_plain(page)
-    assert got == [(1, page.request, page.response, page)]
+    assert got == [(1, page.request, response, page)]
     assert current.get() is None, "the loop's own context is not touched"
+
+
+@pytest.mark.parametrize("how", ["returns", "yields"])
+async def test_the_page_is_freed_on_the_thread_that_has_read_it_when_its_callback_has_ended(pages, how):
+    b = pages(Shop())
+    freed = []
+
+    class Tree:
+        def __del__(self):
+            freed.append(threading.current_thread().name)
+
+    def returns(request, response):
+        response.tree = Tree()
+
+    def yields(request, response):
+        response.tree = Tree()
+        yield {"n": 1}
+
+    page = await b.page(URL, callback={"returns": returns, "yields": yields}[how])
+    out = await b.code.run_plain(page)
+    assert (out.error, page.response) == (None, None)
+    assert [name.startswith("netspy-callback-") for name in freed] == [True]
+
+
+async def test_a_page_that_is_not_done_keeps_its_response(pages):
+    b = pages(Shop())
+
+    def wrong(request, response):
+        yield {"n": 1}
+        raise ValueError("x")
+
+    page = await b.page(URL, callback=wrong)
+    assert (await b.code.run_plain(page)).error is not None
+    assert page.response is not None, "errback and hooks are handed it"
+    page.timed_out = True
+    page.served()
+    assert page.response is not None, "a late end takes it from nobody"
 
 
 @pytest.mark.parametrize(
