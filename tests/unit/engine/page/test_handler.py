@@ -374,7 +374,9 @@ async def test_an_overdue_async_callback_is_cancelled_and_the_workers_next_page_
     b.handler.end_overdue()
     b.handler.end_overdue()  # once is enough
     assert await at_work == 0
-    assert [r["reason"] for r in b.records] == ["CallbackTimeoutError"], "late is late, as for plain callbacks"
+    assert [r["reason"] for r in b.records] == ["CallbackTimeoutError"], (
+        "late is late, as for plain callbacks"
+    )
     assert b.counters.get("request_ok") == 1
 
 
