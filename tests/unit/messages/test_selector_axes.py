@@ -59,6 +59,10 @@ normalize-space(//b/following::i[2]) | count(//li/preceding-sibling::li) + 1 | /
 //b[ancestor::li/preceding-sibling::li] | //b/ancestor::div[1]/preceding-sibling::div | //b/../following-sibling::*
 //div[count(preceding::b) = 2] | //*[count(following::*) = 3] | //b[preceding::b[@class]/following-sibling::i]
 /html/body/*/following-sibling::* | //table/preceding::b | //table/following::*[1] | //ul/li[2]/preceding-sibling::li/b/text()
+//li[../li[@class]] | //li[not(../li[@class='a'])] | //li[../li/@class='a'] | //li[../li/@class!='a'] | //li['a'=../li/@class]
+//li[../li/@i] | //li[../../b] | //b[ancestor::div[1]/i] | //b[ancestor::li/../li[2]] | //li[count(../li) = 2] | //*[../*[2]]
+//b[../i = 't'] | //li[../li[last()]/b] | //b[not(ancestor::ul/li[@class])] | //i[..//b/@i = '3'] | //li[@class = ../li/@class]
+//li[../li and not(../b)] | //b[../../*/@class] | //td[../td[2] = 't'] | //li/b[../../li[1]/@class] | //*[ancestor-or-self::li/b]
 """.replace("\n", " | ")
 
 
@@ -213,6 +217,11 @@ class TestTime:
             ("//li[contains(preceding-sibling::li[1], 'x')]", ROWS - 1),
             ("//li[not(. = preceding-sibling::li)]", 9),
             ("//a/preceding::td[1]", ROWS),
+            ("//li[not(../li[@id='z'])]", ROWS),
+            ("//li[../li/@id='z']", 0),
+            ("//li[../li/@id]", 0),
+            ("//a[../../../tr[@class='none']]", 0),
+            ("//b[ancestor::ul/li/@class='z']", 0),
         ],
     )
     def test_xpath(self, large: Selector, query: str, count: float) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SIDEWAYS = frozenset({"following", "following-sibling", "preceding", "preceding-sibling"})
 _UPWARDS = frozenset({"ancestor", "ancestor-or-self", "preceding", "preceding-sibling"})
+_DOWNWARDS = frozenset({"child", "descendant", "descendant-or-self"})
 _KNOWN = _SIDEWAYS | _UPWARDS | {"child", "descendant", "descendant-or-self", "parent", "self"}
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": eq,
@@ -139,18 +140,39 @@ def _holds(places: list[int], place: int, low: int, high: int) -> bool:
 
 def looks_sideways(tree: Expr) -> bool:
     """Whether an expression has one of the axes that turbohtml is slow with."""
+    return _has_path(tree, lambda steps: any(step.axis in _SIDEWAYS for step in steps))
+
+
+def goes_round(tree: Expr) -> bool:
+    """Whether a path in it leads up and down again, as `../li` does: for each node all of its siblings are gathered."""
+    return _has_path(tree, _leads_up_and_down)
+
+
+def _leads_up_and_down(steps: list[Step]) -> bool:
+    up = next((at for at, step in enumerate(steps) if step.axis == "parent" or step.axis in _UPWARDS), None)
+    return up is not None and any(
+        step.axis in _DOWNWARDS or step.separator == "//" for step in steps[up + 1 :]
+    )
+
+
+def _looks_round(tree: Expr) -> bool:
+    return looks_sideways(tree) or goes_round(tree)
+
+
+def _has_path(tree: Expr, wanted: Callable[[list[Step]], bool]) -> bool:
     match tree:
         case Binary(_, left, right):
-            return looks_sideways(left) or looks_sideways(right)
+            return _has_path(left, wanted) or _has_path(right, wanted)
         case Unary(operand):
-            return looks_sideways(operand)
+            return _has_path(operand, wanted)
         case Call(_, args):
-            return any(looks_sideways(arg) for arg in args)
+            return any(_has_path(arg, wanted) for arg in args)
         case Path(steps, _, start, predicates):
             return (
-                any(step.axis in _SIDEWAYS or any(map(looks_sideways, step.predicates)) for step in steps)
-                or any(map(looks_sideways, predicates))
-                or (start is not None and looks_sideways(start))
+                wanted(steps)
+                or any(_has_path(each, wanted) for step in steps for each in step.predicates)
+                or any(_has_path(each, wanted) for each in predicates)
+                or (start is not None and _has_path(start, wanted))
             )
     return False
 
@@ -173,6 +195,22 @@ def evaluate(tree: Expr, node: Any, index: Index, variables: Mapping[str, Any]) 
 
 _Test = tuple[int, int, int]
 """A node, its position among the candidates, and their number."""
+
+
+def _narrowed_to(path: Path, test: Callable[[Path], Expr]) -> Path | None:
+    """The path whose last nodes pass a test of themselves, or of the attribute that the path ends with, as `a[@b = "x"]`.
+
+    None for an attribute that is not a node's of this path (`@b`, `a//@b`).
+    """
+    *steps, last = path.steps
+    what = _ITSELF
+    if last.axis == "attribute":
+        if not steps or last.separator == "//":
+            return None
+        what = Path([Step("", "attribute", last.test, last.predicates)])
+        *steps, last = steps
+    steps.append(Step(last.separator, last.axis, last.test, [*last.predicates, test(what)]))
+    return Path(steps, path.absolute, path.start, path.predicates)
 
 
 class _Evaluation:
@@ -456,9 +494,20 @@ class _Evaluation:
             case Binary("or", left, right):
                 first, second = self._truth(left), self._truth(right)
                 return lambda at: first(at) or second(at)
+            case Binary("|", left, right) if _looks_round(tree):
+                return self._either(left, right)
+            case Binary(operator, Binary("|", left, right), other) if (
+                operator in _COMPARISONS and _looks_round(tree)
+            ):
+                return self._either(Binary(operator, left, other), Binary(operator, right, other))
             case Binary(operator, left, right) if operator in _COMPARISONS:
                 return self._comparison(operator, left, right) or self._native(tree)
         return self._native(tree)
+
+    def _either(self, left: Expr, right: Expr) -> Callable[[_Test], bool]:
+        """Of a union of nodes in a condition: there is one in the one, or in the other."""
+        first, second = self._truth(left), self._truth(right)
+        return lambda at: first(at) or second(at)
 
     def _test_of(self, tree: Expr) -> Callable[[_Test], bool]:
         """What tells whether a predicate without positions holds."""
@@ -469,8 +518,10 @@ class _Evaluation:
         return found
 
     def _truth(self, tree: Expr) -> Callable[[_Test], bool]:
-        if isinstance(tree, Path) and looks_sideways(tree):
-            return lambda at: self._exists(tree, at[0])
+        if isinstance(tree, Path) and tree.steps and _looks_round(tree):
+            path = tree if tree.steps[-1].axis != "attribute" else _narrowed_to(tree, lambda what: what)
+            if path is not None:
+                return lambda at: self._exists(path, at[0])
         function = self._function(tree)
         return lambda at: _true(function(at))
 
@@ -483,15 +534,13 @@ class _Evaluation:
                 alike = self._alike(path, other)
                 if alike is not None:
                     return alike
-            if isinstance(path, Path) and path.steps and looks_sideways(path) and _is_constant(other):
-                # `path = "x"` is `path[. = "x"]`, which is found out once for each node.
-                *steps, last = path.steps
-                if last.axis == "attribute":
-                    return None
-                test = Binary(operator, other, _ITSELF) if turned else Binary(operator, _ITSELF, other)
-                steps.append(Step(last.separator, last.axis, last.test, [*last.predicates, test]))
-                narrowed = Path(steps, path.absolute, path.start, path.predicates)
-                return self._truth(narrowed)
+            if isinstance(path, Path) and path.steps and _looks_round(path) and _is_constant(other):
+                # `path = "x"` is `path[. = "x"]`, and `path/@a = "x"` is `path[@a = "x"]`: found out once for each node.
+                def test(what: Path, other: Expr = other, turned: bool = turned) -> Expr:
+                    return Binary(operator, other, what) if turned else Binary(operator, what, other)
+
+                narrowed = _narrowed_to(path, test)
+                return None if narrowed is None else self._truth(narrowed)
         return None
 
     def _alike(self, path: Path, other: Expr) -> Callable[[_Test], bool] | None:

@@ -47,7 +47,7 @@ class Query:
     string is asked for its parent. Making one raises ValueError when the engine can't read the XPath.
     """
 
-    __slots__ = ("_compiled", "_counts", "_path", "_sideways", "native", "raw", "source", "xpath")
+    __slots__ = ("_compiled", "_counts", "_path", "_round", "_sideways", "native", "raw", "source", "xpath")
 
     def __init__(
         self, source: str, xpath: str, native: Native | None, raw: bool | None, tree: Expr | None = None
@@ -57,6 +57,7 @@ class Query:
         self.native = native
         self.raw = raw
         self._sideways = tree is not None and axes.worth_it(tree)
+        self._round = tree is not None and axes.goes_round(tree)
         self._path = tree
         self._counts = native is not None and ":nth-" in native.css
         self._compiled: Any = None
@@ -115,7 +116,7 @@ class Query:
     def ask(self, node: Any, tree: Tree, variables: Mapping[str, Any] | None = None) -> list[Any]:
         """Everything its XPath gives from `node`. Raises as `evaluate` does."""
         # turbohtml sorts nodes of different depths in time that grows with the square: `//*/*` on a huge page.
-        if self._path is not None and (self._sideways or tree.is_huge):
+        if self._path is not None and (self._sideways or tree.is_huge or (self._round and tree.is_large)):
             try:
                 return axes.evaluate(self._path, node, tree.index(), variables or {})
             except axes.UnsupportedError:
