@@ -207,7 +207,7 @@ def test_columns_that_a_store_made_in_code_does_not_name_are_the_settings(monkey
     table_.ensure_schema()
     assert (table_.id_field, table_.count_tasks().total) == ("key", 0)
     table_.close()
-    with pytest.raises(mw.ConfigError, match=r"has no 'key'.*MemoryBatchStore\(rows, id_field=…\)"):
+    with pytest.raises(mw.ConfigError, match=r"has no 'key'.*MemoryBatchStore\(tasks, id_field=…\)"):
         MemoryBatchStore([{"id": 7}])
 
 

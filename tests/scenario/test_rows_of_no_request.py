@@ -151,6 +151,6 @@ def test_f4_where_not_even_dead_letters_can_be_written_the_seeding_stays_open(ho
     (workdir / "letters").mkdir()
     summary, _, _ = crawl(Seeded, home, pipelines=[Refuses()], FAILED_ITEM_PATH="letters")
     assert summary.outcome == "stopped"
-    assert (workdir / "failed_requests.jsonl.seen").read_bytes().startswith(b"netspy-seen-2 0")
+    assert (workdir / "failed_requests.jsonl.seen").read_bytes().startswith(b"netspy-seen-3 0 ")
     _, memory, _ = crawl(Seeded, home, RETRY_FAILED_ON_START=True)
     assert memory.data() == [{"n": 1}]
