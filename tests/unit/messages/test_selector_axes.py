@@ -62,6 +62,9 @@ normalize-space(//b/following::i[2]) | count(//li/preceding-sibling::li) + 1 | /
 //li[../li[@class]] | //li[not(../li[@class='a'])] | //li[../li/@class='a'] | //li[../li/@class!='a'] | //li['a'=../li/@class]
 //li[../li/@i] | //li[../../b] | //b[ancestor::div[1]/i] | //b[ancestor::li/../li[2]] | //li[count(../li) = 2] | //*[../*[2]]
 //b[../i = 't'] | //li[../li[last()]/b] | //b[not(ancestor::ul/li[@class])] | //i[..//b/@i = '3'] | //li[@class = ../li/@class]
+//b[(../b|../i) = true()] | //b[(../i|../li) = false()] | //b[../i = false()] | //b[../i/@class = true()]
+//td[../../tr = false()] | //b['t' = (../b|../i)] | //b[(../b|../i) != 't'] | //b[(../b|../i) = ../b] | //b[../b > 1]
+//b[(../b|../i)[2]] | //b[string(../i|../b) = 't'] | //b[count(../b|../i) = 2] | //b[../i = not(../li)] | //b[../@i|../b/@class]
 //li[../li and not(../b)] | //b[../../*/@class] | //td[../td[2] = 't'] | //li/b[../../li[1]/@class] | //*[ancestor-or-self::li/b]
 """.replace("\n", " | ")
 

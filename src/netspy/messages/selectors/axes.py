@@ -496,10 +496,6 @@ class _Evaluation:
                 return lambda at: first(at) or second(at)
             case Binary("|", left, right) if _looks_round(tree):
                 return self._either(left, right)
-            case Binary(operator, Binary("|", left, right), other) if (
-                operator in _COMPARISONS and _looks_round(tree)
-            ):
-                return self._either(Binary(operator, left, other), Binary(operator, right, other))
             case Binary(operator, left, right) if operator in _COMPARISONS:
                 return self._comparison(operator, left, right) or self._native(tree)
         return self._native(tree)
@@ -530,6 +526,17 @@ class _Evaluation:
             compare, first, second = _COMPARISONS[operator], self._function(left), self._function(right)
             return lambda at: compare(first(at), second(at))
         for path, other, turned in ((left, right, False), (right, left, True)):
+            if (
+                isinstance(path, Binary)
+                and path.operator == "|"
+                and _is_constant(other)
+                and _looks_round(path)
+            ):
+                parts = (
+                    Binary(operator, *((other, one) if turned else (one, other)))
+                    for one in (path.left, path.right)
+                )
+                return self._either(*parts)
             if operator == "=" and isinstance(path, Path) and path.steps:
                 alike = self._alike(path, other)
                 if alike is not None:
