@@ -35,7 +35,7 @@ def failure(error: BaseException) -> Exception:
     forked.leave(error)
     if isinstance(error, Exception):
         return error
-    if isinstance(error, asyncio.CancelledError) and _being_cancelled():
+    if isinstance(error, asyncio.CancelledError) and _cancelled_by_netspy():
         raise error
     told: Exception
     if isinstance(error, SystemExit):
@@ -60,25 +60,36 @@ async def awaited(result: Awaitable[_T]) -> _T:
 
 
 async def apart(work: Coroutine[Any, Any, _T]) -> _T:
-    """What `work`, in which user code runs, gives from a task of its own.
+    """What `work`, in which user code runs, gives from a task of its own; otherwise as `await work`.
 
     `asyncio.current_task().cancel()` in there is an error of that code then, and not our cancellation. When we are being
-    cancelled, so is the task, and what goes on all the same is waited for GOODBYE_S seconds at most. `work` raises
-    Exceptions only, or its cancellation: what else leaves a task ends the loop.
+    cancelled, so is the task; what it gives all the same counts, and it is waited for GOODBYE_S seconds at most. `work`
+    raises Exceptions only, or its cancellation: what else leaves a task ends the loop.
     """
-    task = asyncio.create_task(work)
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def end(_task: asyncio.Task[_T]) -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    task = loop.create_task(work)
+    task.add_done_callback(end)
     _apart[task] = False
     try:
-        await asyncio.wait({task})
+        await ended
     except asyncio.CancelledError:
         _apart[task] = True
         task.cancel()
-        task.add_done_callback(_retrieved)
         await asyncio.wait({task}, timeout=GOODBYE_S)
-        raise
+        if not task.done():
+            task.add_done_callback(_retrieved)
+            raise
     try:
         return task.result()
     except asyncio.CancelledError as cancelled:
+        if _apart[task]:
+            raise
         raise UserCodeError(cancelled) from cancelled
 
 
@@ -88,6 +99,7 @@ _apart: WeakKeyDictionary[asyncio.Task[Any], bool] = WeakKeyDictionary()
 
 
 def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Of a task that nobody waits for any more: it was told of when it was given up."""
     if not task.cancelled():
         task.exception()
 
@@ -95,49 +107,56 @@ def _retrieved(task: asyncio.Task[Any]) -> None:
 def run_loop(
     main: Coroutine[Any, Any, _T],
     *,
-    strayed: Callable[[Exception], None] = lambda _error: None,
+    strayed: Callable[[Exception], None] | None = None,
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> _T:
     """`main` to its end on an event loop of its own, made by `factory` (None: asyncio's): what it returns or raises.
 
     A KeyboardInterrupt or SystemExit of a task or callback that user code has put on the loop would end the loop, and
-    so would its `loop.stop()`. Neither is the end of `main`: `strayed` is told, and the loop goes on. Ctrl-C, where
-    nobody else handles it, cancels `main` and raises KeyboardInterrupt, as asyncio.run does.
+    so would its `loop.stop()`. Neither is the end of `main`: `strayed` is told (None: the loop's exception handler, which
+    logs it), and the loop goes on. Ctrl-C, where nobody else handles it, cancels `main` and raises KeyboardInterrupt, as
+    asyncio.run does.
     """
     loop = (factory or asyncio.new_event_loop)()
-    task = loop.create_task(main)
-    with _interruptible(task) as pressed:
-        try:
-            _through(loop, task, strayed, pressed)
-            if pressed and task.cancelled():
-                raise KeyboardInterrupt
-            if task.cancelled():
-                raise UserCodeError(asyncio.CancelledError(_ALL_TASKS))
-            return task.result()
-        finally:
-            _through(loop, loop.create_task(_leave()), strayed, pressed)
-            loop.close()
+    told = strayed or (
+        lambda error: loop.call_exception_handler({"message": "in user code on the loop", "exception": error})
+    )
+    try:
+        task = loop.create_task(main)
+        with _interruptible(task) as pressed:
+            try:
+                _through(loop, task, told, lambda: len(pressed) > 1)
+                if pressed and task.cancelled():
+                    raise KeyboardInterrupt
+                if task.cancelled():
+                    raise UserCodeError(asyncio.CancelledError(_ALL_TASKS))
+                return task.result()
+            finally:
+                _through(loop, loop.create_task(_leave()), told, lambda: bool(pressed))
+    finally:
+        loop.close()
 
 
 def _through(
     loop: asyncio.AbstractEventLoop,
     task: asyncio.Task[Any],
-    strayed: Callable[[Exception], None],
-    pressed: list[int],
+    told: Callable[[Exception], None],
+    given_up: Callable[[], bool],
 ) -> None:
+    """Run the loop until `task` has ended. Raises KeyboardInterrupt when Ctrl-C has `given_up` waiting for it."""
     while not task.done():
         try:
             loop.run_until_complete(task)
         except (KeyboardInterrupt, SystemExit) as stray:
-            if len(pressed) > 1:
+            if given_up():
                 raise
             if not task.done() or task.cancelled() or task.exception() is not stray:
-                strayed(failure(stray))
+                told(failure(stray))
         except asyncio.CancelledError:
             pass  # its own, as its result says
         except Exception:  # its own, too; or somebody has stopped the loop
             if not task.done():
-                strayed(SpiderError("loop.stop() was called; call self.stop() to end the crawl"))
+                told(SpiderError("loop.stop() was called; call self.stop() to end the crawl"))
 
 
 async def _leave() -> None:
@@ -145,10 +164,19 @@ async def _leave() -> None:
     loop = asyncio.get_running_loop()
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
-        task.add_done_callback(_retrieved)
         task.cancel()
     if left:
         await asyncio.wait(left, timeout=GOODBYE_S)
+    for task in left:
+        if not task.done():
+            task.add_done_callback(_retrieved)
+            loop.call_exception_handler(
+                {"message": "a task that doesn't end when it is cancelled", "task": task}
+            )
+        elif not task.cancelled() and isinstance(error := task.exception(), Exception):
+            loop.call_exception_handler(
+                {"message": "at the end of the run", "exception": error, "task": task}
+            )
     await loop.shutdown_asyncgens()
     await loop.shutdown_default_executor()
 
@@ -166,7 +194,7 @@ def _interruptible(task: asyncio.Task[Any]) -> Iterator[list[int]]:
     def interrupt(number: int, _frame: FrameType | None) -> None:
         pressed.append(number)
         if len(pressed) > 1 or task.done():
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt  # `given_up` tells it from one of user code's
         task.cancel()
         task.get_loop().call_soon_threadsafe(lambda: None)  # wakes it
 
@@ -184,16 +212,18 @@ def _interruptible(task: asyncio.Task[Any]) -> Iterator[list[int]]:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _being_cancelled() -> bool:
-    """Whether somebody called `cancel()` on the running task; a CancelledError that was merely raised doesn't count."""
+def _cancelled_by_netspy() -> bool:
+    """Whether the running task is being cancelled; a CancelledError that was merely raised doesn't count.
+
+    A cancellation that user code has asked for in a task of `apart` doesn't either, and is taken back.
+    """
     try:
         task = asyncio.current_task()
     except RuntimeError:  # a worker thread: nothing can be cancelled there
         return False
     if task is None:
         return False
-    ours = _apart.get(task)
-    if ours is False:
+    if _apart.get(task) is False:
         while task.uncancel():
             pass
     return task.cancelling() > 0

@@ -14,7 +14,7 @@ from netspy.blocking import in_thread
 from netspy.engine.page.threads import CallbackPool
 from netspy.errors import SpiderError, UserCodeError
 from netspy.observe.faults import describe_error
-from netspy.raised import awaited, failure, run_loop
+from netspy.raised import apart, awaited, failure, run_loop
 
 
 class Own(BaseException):
@@ -144,7 +144,7 @@ def test_what_user_code_has_put_on_the_loop_ends_neither_the_loop_nor_the_run(fa
                 soon(error)
             else:
                 asyncio.get_running_loop().stop()
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05)  # uvloop may end a short sleep before it stops
         return "whole"
 
     assert run_loop(main(), strayed=told.append, factory=factory) == "whole"
@@ -201,3 +201,101 @@ def test_ctrl_c_where_nobody_handles_it_cancels_the_run_and_is_raised():
     finally:
         signal.signal(signal.SIGINT, before)
     assert cleaned == [True]
+
+
+def test_ctrl_c_while_tasks_that_take_no_cancellation_are_waited_for_is_raised_too():
+    async def stubborn():
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    async def main():
+        main.kept = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_loop(main(), strayed=lambda error: pytest.fail(str(error)))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    main.kept.get_coro().close()
+
+
+def test_what_is_told_to_nobody_is_logged(caplog):
+    async def main():
+        soon(SystemExit("x"))
+        await asyncio.sleep(0.05)
+
+    run_loop(main())
+    assert "sys.exit(x) was called" in caplog.text
+
+
+def test_errors_of_tasks_that_are_ended_with_the_loop_are_logged(caplog):
+    async def breaks():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise ValueError("in its last words")
+
+    async def main():
+        main.kept = asyncio.create_task(breaks())
+        await asyncio.sleep(0)
+
+    run_loop(main())
+    assert "in its last words" in caplog.text
+
+
+# -- a task of its own
+
+
+async def test_what_user_code_cancels_in_a_task_of_its_own_is_its_error_and_ours_passes():
+    async def cancels_itself():
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    with pytest.raises(UserCodeError, match="CancelledError"):
+        await apart(cancels_itself())
+    with pytest.raises(UserCodeError, match="CancelledError"):
+        await apart(awaited(cancels_itself()))
+    assert asyncio.current_task().cancelling() == 0
+    waiting = asyncio.create_task(apart(asyncio.sleep(60)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_what_a_cancelled_task_gives_all_the_same_counts():
+    async def swallows():
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return 7
+
+    waiting = asyncio.create_task(apart(swallows()))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    assert await waiting == 7
+
+
+async def test_what_takes_no_cancellation_is_waited_for_a_second():
+    async def stubborn():
+        while True:
+            try:
+                await asyncio.sleep(0.2)
+                if stubborn.over:
+                    return
+            except asyncio.CancelledError:
+                continue
+
+    stubborn.over = False
+    waiting = asyncio.create_task(apart(stubborn()))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(10):
+            await waiting
+    stubborn.over = True

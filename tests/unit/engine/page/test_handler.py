@@ -374,10 +374,8 @@ async def test_an_overdue_async_callback_is_cancelled_and_the_workers_next_page_
     b.handler.end_overdue()
     b.handler.end_overdue()  # once is enough
     assert await at_work == 0
-    assert [r["reason"] for r in b.records] == ["CallbackTimeoutError"], (
-        "late is late, as for plain callbacks"
-    )
-    assert b.counters.get("request_ok") == 1
+    assert [r["reason"] for r in b.records] == ([] if swallows else ["CallbackTimeoutError"])
+    assert b.counters.get("request_ok") == 1 + swallows
 
 
 async def test_a_worker_that_the_node_cancels_leaves_its_page_unacked(pages):
