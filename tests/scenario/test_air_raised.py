@@ -355,7 +355,7 @@ def test_what_is_put_on_the_loop_ends_neither_the_loop_nor_the_crawl(home, spide
     ok(summary)
     assert sorted(row["path"] for row in memory.data()) == sorted([*RAISED, "fine"])
     log = capsys.readouterr().err
-    assert "the spider's code has put on the event loop" in log
+    assert "your code has put on the event loop" in log
     assert ("loop.stop() was called" if spider is StopsTheLoop else "sys.exit(on purpose) was called") in log
 
 

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -30,7 +31,7 @@ if sys.platform != "win32":
     import fcntl
 
 UNFINISHED = "unfinished"
-_MAGIC, _MAGIC_2 = b"netspy-seen-3 ", b"netspy-seen-2 "  # the older one has no digest
+_MAGIC, _MAGIC_2 = b"netspy-seen-3", b"netspy-seen-2"  # the older one has no digest
 _LENGTH = struct.Struct(">I")
 _LOCK_WAIT_S = 2.0
 _LOOKED_AT = 1000  # lines, for one that says whose the file is
@@ -197,7 +198,10 @@ def _put_aside(path: Path, lines: list[bytes]) -> None:
 
 
 class Seen(NamedTuple):
-    """A `.seen` file. Of a damaged one nothing is believed: a bit too many in a filter is a page that nobody crawls."""
+    """What a `.seen` file holds; `seeded` is as in Resumed.
+
+    Of a damaged one nothing is believed: a bit too many in a filter is a page that nobody crawls.
+    """
 
     chunks: list[bytes]
     seeded: bool | None
@@ -205,15 +209,19 @@ class Seen(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """What a dump holds. `seeded` says whether the seeding of the run that was stopped had come to its end; None when no
-    run was stopped: there are failed requests only. `files` may go once the requests are done.
-    """
+    """What a dump holds. `files` may go once the requests are done."""
 
     requests: list[tuple[Request, float]]
     seen: Seen
-    seeded: bool | None
     unreadable: int
     files: list[Path]
+
+    @property
+    def seeded(self) -> bool | None:
+        """Whether the seeding of the run that was stopped had come to its end; None when no run was stopped: there are failed
+        requests only.
+        """
+        return self.seen.seeded
 
 
 def seen_path(path: Path) -> Path:
@@ -265,7 +273,7 @@ def claim_dump(path: Path, wanted: Callable[[FailedRecord], bool] | None = None)
         if record.reason != UNFINISHED:
             request.retry_times = 0
         requests.append((request, record.priority))
-    return Resumed(requests, seen, seen.seeded, len(unreadable) + torn, [replaying, seen_path(path)])
+    return Resumed(requests, seen, len(unreadable) + torn, [replaying, seen_path(path)])
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -319,12 +327,11 @@ def _sort(
 def _read_seen(path: Path) -> Seen:
     if not path.exists():
         return Seen([], None)
-    head, newline, body = path.read_bytes().partition(b"\n")
-    words = head.split(b" ", 3)
-    digest = words[2] if head.startswith(_MAGIC) and len(words) > 2 else None
-    if not newline or (digest is None and not head.startswith(_MAGIC_2)):
-        return Seen([], seeded=False, damaged=True)
-    seeded = words[1] == b"1"
+    with path.open("rb") as file:
+        head = _read_head(file.readline())
+        if head is None:
+            return Seen([], seeded=False, damaged=True)
+        body = file.read()
     chunks: list[bytes] = []
     at = 0
     while at + _LENGTH.size <= len(body):
@@ -332,16 +339,28 @@ def _read_seen(path: Path) -> Seen:
         at += _LENGTH.size
         chunks.append(body[at : at + length])
         at += length
-    if at != len(body) or (digest is not None and digest != _digest_of(chunks)):
-        return Seen([], seeded, damaged=True)
-    return Seen(chunks, seeded)
+    whole = at == len(body) and head.digest in (None, _hash(body).hexdigest())
+    return Seen(chunks, head.seeded) if whole else Seen([], head.seeded, damaged=True)
 
 
-def _digest_of(chunks: Iterable[bytes]) -> bytes:
-    digest = blake2b(digest_size=16)
-    for chunk in chunks:
-        digest.update(_LENGTH.pack(len(chunk)) + chunk)
-    return digest.hexdigest().encode()
+class _Head(NamedTuple):
+    """The first line of a `.seen` file. `digest`: None in one of the older version."""
+
+    seeded: bool
+    digest: str | None
+    spider: str
+
+
+def _read_head(line: bytes) -> _Head | None:
+    """None for what is no such line."""
+    magic, _, rest = line.partition(b" ")
+    words = rest.decode("utf-8", "replace").rstrip("\r\n").split(" ", 1 if magic == _MAGIC_2 else 2)
+    if not line.endswith(b"\n") or magic not in (_MAGIC, _MAGIC_2) or len(words) < 2:
+        return None
+    return _Head(words[0] == "1", None if magic == _MAGIC_2 else words[1], words[-1])
+
+
+_hash = partial(blake2b, digest_size=16)
 
 
 def owner_of(path: Path) -> str | None:
@@ -362,14 +381,8 @@ def owner_of(path: Path) -> str | None:
             head = seen.readline(1024)
     except OSError:
         return None
-    if head.startswith(_MAGIC_2):
-        return head[len(_MAGIC_2) + 2 :].decode("utf-8", "replace").strip() or None
-    words = head.split(b" ", 3)
-    return (
-        words[3].decode("utf-8", "replace").strip() or None
-        if head.startswith(_MAGIC) and len(words) > 3
-        else None
-    )
+    known = _read_head(head)
+    return (known.spider or None) if known is not None else None
 
 
 def path_for(path: Path, spider: str) -> Path:
@@ -413,10 +426,19 @@ def dump(
         file.flush()
         os.fsync(file.fileno())
     fresh = seen_path(path).with_suffix(".tmp")
-    chunks = list(seen)
+    digest = _hash()
+
+    def head() -> bytes:
+        return b"%s %d %s %s\n" % (_MAGIC, seeded, digest.hexdigest().encode(), spider.encode())
+
     with open(fresh, "wb", opener=open_private) as file:
-        file.write(b"%s%d %s %s\n" % (_MAGIC, seeded, _digest_of(chunks), spider.encode()))
-        file.writelines(_LENGTH.pack(len(chunk)) + chunk for chunk in chunks)
+        file.write(head())
+        for chunk in seen:
+            piece = _LENGTH.pack(len(chunk)) + chunk
+            digest.update(piece)
+            file.write(piece)
+        file.seek(0)
+        file.write(head())
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(seen_path(path))

@@ -16,7 +16,7 @@ from netspy.engine.node import force_exit
 from netspy.errors import ConfigError
 from netspy.launch.loops import loop_factory
 from netspy.launch.signals import install_stop_handlers
-from netspy.launch.single import write_line
+from netspy.launch.single import strays, write_line
 from netspy.observe import summary as summaries
 from netspy.observe.counters import Counters
 from netspy.observe.outcome import ExitCode, Stop, exit_code, outcome_of, stop_of
@@ -80,7 +80,7 @@ def run_consumer(
                 "with --pipeline, -o, or -s ITEM_PIPELINES=…"
             )
         main = _run(address, own, made, clean, once, table, logger)
-        return run_loop(main, strayed=lambda error: logger.error("{}", error), factory=loop_factory())
+        return run_loop(main, strayed=strays(logger), factory=loop_factory())
 
 
 @contextmanager

@@ -44,7 +44,9 @@ def run_monitor(spider: TableSpider, *, once: bool, signals: ExitSignals) -> tup
         assembly.embedded_store(spider, settings) as settings,
     ):
         main = _run(spider, settings, once, before, signals)
-        return run_loop(main, strayed=strays(spider), factory=loop_factory()), settings
+        return run_loop(
+            main, strayed=strays(spider.logger, spider.counters), factory=loop_factory()
+        ), settings
 
 
 async def _run(

@@ -17,6 +17,7 @@ from netspy.launch.observer import Observer, run_id_of
 from netspy.launch.signals import ExitSignals, install_stop_handlers
 from netspy.observe import log
 from netspy.observe import summary as summaries
+from netspy.observe.counters import Counters
 from netspy.observe.faults import describe_error, user_line
 from netspy.observe.outcome import ExitCode, crash_of, exit_code_of, outcome_of
 from netspy.observe.panel import NoProgress, Progress, make_progress
@@ -88,13 +89,14 @@ def write_line(summary: RunSummary, *, pipelines: Iterable[Any] = ()) -> None:
         write_last(sys.stderr, f"netspy: the summary's line can't be written: {describe_error(error)}\n")
 
 
-def strays(spider: AnySpider) -> Callable[[Exception], None]:
+def strays(logger: Any, counters: Counters | None = None) -> Callable[[Exception], None]:
     """Reports what tasks and callbacks that user code has put on the loop raised to end it."""
 
     def told(error: Exception) -> None:
-        spider.counters.inc("callback_error")
-        spider.logger.error(
-            "a task or callback that the spider's code has put on the event loop ({}) raised {}; the crawl goes on",
+        if counters is not None:
+            counters.inc("callback_error")
+        logger.error(
+            "a task or callback that your code has put on the event loop ({}) raised {}; the run goes on",
             user_line(error), describe_error(error),
         )  # fmt: skip
 
@@ -142,7 +144,7 @@ def run_single(
             assembly.embedded_store(spider, settings) as settings,
         ):
             main = _run(spider, settings, shown, on_forced or _say_and_leave, before, signals)
-            return run_loop(main, strayed=strays(spider), factory=loop_factory())
+            return run_loop(main, strayed=strays(spider.logger, spider.counters), factory=loop_factory())
     finally:
         process.run_ended()
         shown.close()

@@ -17,4 +17,4 @@ for i, name in ipairs({'seq', 'added'}) do
 end
 local back = redis.call('ZCOUNT', KEYS[2], '-inf', whole(now_ms()))
 return {redis.call('LLEN', KEYS[1]) + back, redis.call('ZCARD', KEYS[2]) - back,
-  (tonumber(counted[1] or '0') or 0) + (tonumber(counted[2] or '0') or 0), redis.call('LLEN', KEYS[4])}
+  tonumber(counted[1] or '0') + tonumber(counted[2] or '0'), redis.call('LLEN', KEYS[4])}
