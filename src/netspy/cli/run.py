@@ -158,6 +158,12 @@ def pipeline_for(output: str) -> BasePipeline:
         from netspy.pipelines.stdout import StdoutPipeline
 
         return StdoutPipeline()
+    if "://" in output:
+        from netspy.settings import hide_password
+
+        raise ConfigError(
+            f"-o {hide_password(output)!r} is a URL, and -o writes files; for a database name its pipeline in ITEM_PIPELINES"
+        )
     path = Path(output).expanduser()
     if path.is_dir():
         raise ConfigError(f"-o {output!r} is a folder; name a file in it, e.g. {path / 'items.jsonl'}")

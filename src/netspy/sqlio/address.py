@@ -2,7 +2,7 @@
 
     mysql://[user[:password]@]host[:3306]/database        also mysql+pymysql://, mariadb://
     postgresql://[user[:password]@]host[:5432]/database   also postgres://, postgresql+psycopg://
-    sqlite:///relative/path.db    sqlite:////absolute/path.db
+    sqlite:///relative/path.db    sqlite:////absolute/path.db    sqlite:///~/path.db
 
 User and password may be percent-encoded or written as they are (`mysql://me:p@ss/w#rd@host/db` means what it looks
 like); they are decoded once. Further options follow as a query; see OPTIONS. A PostgreSQL URL may name several
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote
@@ -187,7 +188,7 @@ def _sqlite_path(rest: str, url: str, origin: str) -> str:
         raise ConfigError(
             f"{origin}={hide_password(url)!r}: SQLite takes no options; leave out what follows the ?"
         )
-    return path
+    return str(Path(path).expanduser()) if path.startswith("~") else path
 
 
 def _check_options(options: Mapping[str, str], kind: Kind, origin: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 import zstandard
 
 from netspy.cli.run import pipeline_for
+from netspy.errors import ConfigError
 from netspy.pipelines.jsonl import JsonlPipeline
 from netspy.pipelines.loader import load_pipelines
 from netspy.pipelines.local import compressed
@@ -193,6 +194,17 @@ def test_a_batch_larger_than_the_limit_is_written_whole(settings, out) -> None:
     pipeline = made(settings, "none", JSONL_ROTATE_BYTES=10)
     pipeline.save_items("t", [{"n": n} for n in range(5)])
     assert [row["n"] for row in rows(out / "t.jsonl")] == list(range(5))
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///items.db", "mysql://me:secret@db/shop.csv", "s3://bucket/items.jsonl"]
+)
+def test_a_url_on_the_command_line_makes_no_folder_of_that_name(url, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"is a URL, and -o writes files; .*ITEM_PIPELINES") as refused:
+        pipeline_for(url)
+    assert "secret" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.jsonl", "a.v2.ndjson.GZ"])

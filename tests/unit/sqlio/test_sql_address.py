@@ -30,6 +30,12 @@ def test_every_scheme_is_read(url, kind, hosts, user, password, database):
     )
 
 
+def test_a_tilde_is_the_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert read_url("sqlite:///~/tasks.db").database == "/home/me/tasks.db"
+    assert read_url("sqlite:///a~/tasks.db").database == "a~/tasks.db"
+
+
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
